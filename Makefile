@@ -1,0 +1,80 @@
+# On a fresh clone, with python3.11 (or newer) and g++: `make demo`, `make test`. Everything else follows from `make setup`.
+
+PYTHON ?= python3.11
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+NATIVE := CMakeLists.txt $(wildcard src/native/*)
+# make test ARGS='-k shuffle -x'
+ARGS ?=
+# Folders that start frameworks or processes: too slow for `make quick`.
+NOT_QUICK := adapters cli distributed
+
+.PHONY: setup demo test quick check format-check lint types doctest soak bench sanitize format clean
+
+setup: .venv/build.stamp
+
+# Torch first and on its own: resolved together with the rest, pip may exchange its CPU build for another.
+.venv/frameworks.stamp: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet scikit-build-core nanobind cmake ninja
+	touch $@
+
+# Editable: Python sources are used where they stand; the native module is rebuilt when one of its files changes.
+.venv/build.stamp: .venv/frameworks.stamp $(NATIVE)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/penstock demo
+
+test: setup
+	$(PYTEST) -m "not soak" $(ARGS)
+
+quick: setup
+	$(PYTEST) -m "not slow and not soak" $(NOT_QUICK:%=--ignore=tests/%) $(ARGS)
+
+check: format-check lint types test doctest
+
+format-check: setup
+	$(BIN)/ruff format --check .
+
+lint: setup
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+# The examples in docstrings and in the documentation.
+doctest: setup
+	$(PYTEST) --doctest-modules src/penstock
+	$(PYTEST) --doctest-glob='*.md' README.md $(wildcard docs)
+
+soak: setup
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m soak --timeout=7200 $(ARGS)
+
+bench: setup
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+# The native tests under the address and undefined-behaviour sanitizers.
+# - libstdc++ is preloaded with libasan, which must find __cxa_throw before the module brings it along.
+# - PYTHONMALLOC=malloc: Python's own allocator would hide small overruns.
+# - pytest -s: a report is written as the process dies, when captured output is lost.
+# - detect_leaks=0: CPython and NumPy keep memory until the process ends, and it would all be reported as leaked.
+sanitize: setup
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	  -DCMAKE_BUILD_TYPE=Debug -DPENSTOCK_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	$(BIN)/cmake --build build/sanitize
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  PENSTOCK_SANITIZED="$$(ls build/sanitize/_native*.so)" PYTHONPATH=tests \
+	  $(PYTEST) -s -p native.sanitized tests/native $(ARGS)
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f .venv/build.stamp

@@ -1,0 +1,15 @@
+// penstock._native: what NumPy cannot do at memory speed. One kernel a file; each file has one bind function.
+#include <nanobind/nanobind.h>
+
+namespace penstock {
+void bind_order(nanobind::module_& m);
+void bind_gather(nanobind::module_& m);
+void bind_tfrecord(nanobind::module_& m);
+}  // namespace penstock
+
+NB_MODULE(_native, m) {
+  m.doc() = "Kernels that run at memory speed, without the interpreter lock.";
+  penstock::bind_order(m);
+  penstock::bind_gather(m);
+  penstock::bind_tfrecord(m);
+}

@@ -1,0 +1,233 @@
+// A seeded bijection on [0, num_rows): where the row at each position of a shuffled epoch is found.
+//
+// A Feistel network over the rectangle left x right, the smallest near-square that holds num_rows: no table, so
+// ten billion rows cost no more memory, and no more time a row, than ten. Results outside the range walk on along
+// their cycle until they are inside; the rectangle is so tight that few do. Orders are promised never to change:
+// this arithmetic is frozen (see the golden tests).
+#include <cmath>
+#include <cstdint>
+
+#include "buffer.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kMaxRows = int64_t{1} << 62;
+constexpr int64_t kMinRounds = 2;
+constexpr int64_t kMaxRounds = 64;
+// One row is a chain of dependent multiplications; rows in lockstep fill the gaps in it.
+constexpr int kLanes = 16;
+
+inline uint64_t mulhi(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);
+}
+
+// The finalizer of splitmix64.
+inline uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+uint64_t ceil_sqrt(uint64_t value) {
+  // A double has too few bits for an exact root of 62 bits: start there and step to it.
+  auto root = static_cast<uint64_t>(std::sqrt(static_cast<double>(value)));
+  while (root * root < value) ++root;
+  while (root > 0 && (root - 1) * (root - 1) >= value) --root;
+  return root;
+}
+
+struct Permutation {
+  uint64_t num_rows;
+  uint64_t left;
+  uint64_t right;
+  uint64_t reciprocal;  // of `right`: the time of a hardware division depends on its operands
+  const uint64_t* keys;
+  int64_t rounds;
+
+  Permutation(uint64_t rows, const uint64_t* round_keys, int64_t num_rounds)
+      : num_rows(rows),
+        left(ceil_sqrt(rows)),
+        right((rows + left - 1) / left),
+        reciprocal(~uint64_t{0} / right),
+        keys(round_keys),
+        rounds(num_rounds) {}
+
+  inline void split(uint64_t x, uint64_t& l, uint64_t& r) const {
+    // The product with the rounded-down reciprocal is the quotient or one less.
+    l = mulhi(x, reciprocal);
+    r = x - l * right;
+    const bool is_short = r >= right;
+    l += is_short;
+    r -= is_short ? right : 0;
+  }
+
+  // Once through the network, in place. Every x must be below left * right.
+  template <int kCount>
+  inline void pass(uint64_t* x) const {
+    uint64_t l[kCount];
+    uint64_t r[kCount];
+    for (int i = 0; i < kCount; ++i) split(x[i], l[i], r[i]);
+    for (int64_t round = 0; round < rounds; round += 2) {
+      const uint64_t even = keys[round];
+      const uint64_t odd = keys[round + 1];
+      for (int i = 0; i < kCount; ++i) l[i] = add(l[i], mulhi(mix(r[i] + even), left), left);
+      for (int i = 0; i < kCount; ++i) r[i] = add(r[i], mulhi(mix(l[i] + odd), right), right);
+    }
+    for (int i = 0; i < kCount; ++i) x[i] = l[i] * right + r[i];
+  }
+
+  static inline uint64_t add(uint64_t a, uint64_t b, uint64_t modulus) {
+    const uint64_t sum = a + b;
+    const uint64_t wrapped = sum - modulus;
+    return sum >= modulus ? wrapped : sum;
+  }
+
+  template <int kCount>
+  inline void walk_inside(uint64_t* x) const {
+    for (int i = 0; i < kCount; ++i) {
+      while (x[i] >= num_rows) pass<1>(x + i);
+    }
+  }
+};
+
+using Pass = void (*)(const Permutation&, uint64_t*);
+
+void pass_portable(const Permutation& permutation, uint64_t* x) { permutation.pass<kLanes>(x); }
+
+#if defined(__x86_64__)
+#define PENSTOCK_AVX2 __attribute__((target("avx2"), always_inline)) inline
+
+// The same in 64-bit lanes of AVX2. It has no 64-bit multiplication, but left and right are below 2**32.
+PENSTOCK_AVX2 __m256i multiply(__m256i a, uint64_t b) {
+  const __m256i low = _mm256_set1_epi64x(static_cast<int64_t>(b));
+  const __m256i high = _mm256_set1_epi64x(static_cast<int64_t>(b >> 32));
+  const __m256i cross =
+      _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(a, 32), low), _mm256_mul_epu32(a, high));
+  return _mm256_add_epi64(_mm256_mul_epu32(a, low), _mm256_slli_epi64(cross, 32));
+}
+
+PENSTOCK_AVX2 __m256i mix(__m256i z) {
+  z = multiply(_mm256_xor_si256(z, _mm256_srli_epi64(z, 30)), 0xBF58476D1CE4E5B9u);
+  z = multiply(_mm256_xor_si256(z, _mm256_srli_epi64(z, 27)), 0x94D049BB133111EBu);
+  return _mm256_xor_si256(z, _mm256_srli_epi64(z, 31));
+}
+
+// (to + mulhi(mix(from + key), modulus)) mod modulus.
+PENSTOCK_AVX2 __m256i half_round(__m256i to, __m256i from, uint64_t key, __m256i modulus) {
+  const __m256i hash = mix(_mm256_add_epi64(from, _mm256_set1_epi64x(static_cast<int64_t>(key))));
+  const __m256i low = _mm256_srli_epi64(_mm256_mul_epu32(hash, modulus), 32);
+  const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(hash, 32), modulus);
+  const __m256i sum = _mm256_add_epi64(to, _mm256_srli_epi64(_mm256_add_epi64(high, low), 32));
+  // Below the modulus the subtraction wraps around to more than the sum.
+  return _mm256_min_epu32(sum, _mm256_sub_epi32(sum, modulus));
+}
+
+__attribute__((target("avx2"))) void pass_avx2(const Permutation& permutation, uint64_t* x) {
+  constexpr int kVectors = kLanes / 4;
+  alignas(32) uint64_t l_lanes[kLanes];
+  alignas(32) uint64_t r_lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) permutation.split(x[i], l_lanes[i], r_lanes[i]);
+  const __m256i left = _mm256_set1_epi64x(static_cast<int64_t>(permutation.left));
+  const __m256i right = _mm256_set1_epi64x(static_cast<int64_t>(permutation.right));
+  __m256i l[kVectors];
+  __m256i r[kVectors];
+  for (int i = 0; i < kVectors; ++i) {
+    l[i] = _mm256_load_si256(reinterpret_cast<const __m256i*>(l_lanes) + i);
+    r[i] = _mm256_load_si256(reinterpret_cast<const __m256i*>(r_lanes) + i);
+  }
+  for (int64_t round = 0; round < permutation.rounds; round += 2) {
+    for (int i = 0; i < kVectors; ++i) l[i] = half_round(l[i], r[i], permutation.keys[round], left);
+    for (int i = 0; i < kVectors; ++i) r[i] = half_round(r[i], l[i], permutation.keys[round + 1], right);
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x) + i,
+                        _mm256_add_epi64(_mm256_mul_epu32(l[i], right), r[i]));
+  }
+}
+
+Pass best_pass() { return __builtin_cpu_supports("avx2") ? pass_avx2 : pass_portable; }
+#else
+Pass best_pass() { return pass_portable; }
+#endif
+
+// Returns the index of the first position out of range, or -1. Positions are copied before they are checked, so
+// that another thread that writes to them meanwhile can spoil the result but not the loop.
+int64_t permute_all(const Permutation& permutation, const int64_t* positions, int64_t* out, int64_t count) {
+  static const Pass pass = best_pass();
+  uint64_t x[kLanes];
+  int64_t done = 0;
+  for (; done + kLanes <= count; done += kLanes) {
+    bool is_out = false;
+    for (int i = 0; i < kLanes; ++i) {
+      x[i] = static_cast<uint64_t>(positions[done + i]);
+      is_out |= x[i] >= permutation.num_rows;
+    }
+    if (is_out) break;
+    pass(permutation, x);
+    permutation.walk_inside<kLanes>(x);
+    for (int i = 0; i < kLanes; ++i) out[done + i] = static_cast<int64_t>(x[i]);
+  }
+  for (; done < count; ++done) {
+    x[0] = static_cast<uint64_t>(positions[done]);
+    if (x[0] >= permutation.num_rows) return done;
+    permutation.pass<1>(x);
+    permutation.walk_inside<1>(x);
+    out[done] = static_cast<int64_t>(x[0]);
+  }
+  return -1;
+}
+
+int64_t checked_num_rows(nb::handle object) {
+  nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  int overflow = 0;
+  const int64_t num_rows = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0 || num_rows < 0 || num_rows > kMaxRows) {
+    raise_value_error(std::string("num_rows must be between 0 and 2**62, got ") + nb::str(index).c_str() + ".");
+  }
+  return num_rows;
+}
+
+void permute(nb::handle positions_object, nb::handle out_object, nb::handle num_rows_object,
+             nb::handle keys_object) {
+  const Buffer positions(positions_object, "positions", Element::kInt64, 1, Access::kRead);
+  const Buffer out(out_object, "out", Element::kInt64, 1, Access::kWrite);
+  const Buffer keys(keys_object, "keys", Element::kUint64, 1, Access::kRead);
+  const int64_t num_rows = checked_num_rows(num_rows_object);
+  const int64_t count = positions.size(0);
+  const int64_t rounds = keys.size(0);
+  out.require_size(0, count, "positions");
+  if (rounds < kMinRounds || rounds > kMaxRounds || rounds % 2 != 0) {
+    raise_value_error("keys must be an even number of 2 to 64 keys, got " + std::to_string(rounds) + ".");
+  }
+  if (out.data<void>() != positions.data<void>() && may_share_memory(out, positions)) {
+    raise_value_error("out must be the same array as positions or share no memory with it.");
+  }
+  if (may_share_memory(out, keys)) raise_value_error("out must share no memory with keys.");
+  if (count == 0) return;
+
+  int64_t bad = num_rows == 0 ? 0 : -1;
+  if (num_rows > 0) {
+    const Permutation permutation(static_cast<uint64_t>(num_rows), keys.data<const uint64_t>(), rounds);
+    nb::gil_scoped_release release;
+    bad = permute_all(permutation, positions.data<const int64_t>(), out.data<int64_t>(), count);
+  }
+  if (bad >= 0) {
+    raise_index_error("positions[" + std::to_string(bad) + "] must be in [0, " + std::to_string(num_rows) +
+                      "), got " + std::to_string(positions.data<const int64_t>()[bad]) + ".");
+  }
+}
+
+}  // namespace
+
+void bind_order(nb::module_& m) {
+  m.def("permute", &permute, nb::arg("positions"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
+        "Write to out[i] the image of positions[i] under the bijection on [0, num_rows) that keys select.");
+}
+
+}  // namespace penstock

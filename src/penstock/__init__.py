@@ -1,0 +1,39 @@
+"""penstock: train models on arrays bigger than memory."""
+
+from penstock.dataset import Dataset, concatenate, from_arrays, mix, zip
+from penstock.errors import (
+    BudgetError,
+    FunctionError,
+    LengthError,
+    PenstockError,
+    PenstockWarning,
+    SpecMismatchError,
+    StateError,
+    StreamClosedError,
+)
+from penstock.plan import Explanation
+from penstock.spec import ArraySpec, spec_of
+from penstock.stream import Report, Stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArraySpec",
+    "BudgetError",
+    "Dataset",
+    "Explanation",
+    "FunctionError",
+    "LengthError",
+    "PenstockError",
+    "PenstockWarning",
+    "Report",
+    "SpecMismatchError",
+    "StateError",
+    "Stream",
+    "StreamClosedError",
+    "concatenate",
+    "from_arrays",
+    "mix",
+    "spec_of",
+    "zip",
+]

@@ -1,0 +1,385 @@
+"""The Dataset: rows and what happens to them, declared; nothing is read until it is iterated."""
+
+import builtins
+import itertools
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Never
+
+from penstock.errors import user_site
+from penstock.memory import parse_nbytes
+from penstock.plan import Explanation, Options, explain, make_plan
+from penstock.rows import Node
+from penstock.sources.arrays import Arrays
+from penstock.stages.batch import Batch
+from penstock.stages.cache import Cache
+from penstock.stages.concatenate import concatenated
+from penstock.stages.enumerate import Enumerate
+from penstock.stages.filter import Filter
+from penstock.stages.functions import UserFunction
+from penstock.stages.map import Map
+from penstock.stages.mix import Mixing, mixed
+from penstock.stages.padded_batch import PaddedBatch
+from penstock.stages.repeat import Repeat
+from penstock.stages.shard import Shard
+from penstock.stages.shuffle import Shuffle
+from penstock.stages.stage import Stage, whole_number
+from penstock.stages.take import Skip, Take
+from penstock.stages.unbatch import Unbatch
+from penstock.stages.zip import zipped
+from penstock.stream import Stream
+from penstock.stream.statistics import statistics
+
+
+class Dataset:
+    """Rows, and a chain of stages. Immutable: every method returns a new one and reads nothing.
+
+    >>> import numpy as np, penstock as ps
+    >>> ds = ps.from_arrays((np.arange(6), np.arange(6) * 10)).batch(4)
+    >>> for x, y in ds:
+    ...     print(x, y)
+    [0 1 2 3] [ 0 10 20 30]
+    [4 5] [40 50]
+    """
+
+    __slots__ = ("__weakref__", "_epochs", "_node", "_options")
+
+    def __init__(self, node: Node, options: Options) -> None:
+        self._node = node
+        self._options = options
+        self._epochs = itertools.count()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the declaration; how often it was iterated stays behind."""
+        return Dataset, (self._node, self._options)
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> Any:
+        """The nest of `ArraySpec` of what iterating gives.
+
+        >>> import numpy as np, penstock as ps
+        >>> ps.from_arrays({"x": np.zeros((8, 3), "float32")}).batch(4).spec
+        {'x': ArraySpec((4, 3), float32)}
+        """
+        return self._node.spec
+
+    def __len__(self) -> int:
+        if self._node.num_rows is None:
+            raise TypeError(
+                f"the length can't be known before {self._node.describe()} has run; "
+                "iterate, or count with ds.reduce(lambda count, row: count + 1, 0)."
+            )
+        if self._node.is_endless:
+            raise TypeError("the length is infinite: repeat() has no count; use .take(n).")
+        return self._node.num_rows
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self._node.describe()}: {self.spec}>"
+
+    def explain(self) -> Explanation:
+        """Return what iterating will do: stages, sizes, threads and bytes. Reads nothing."""
+        return explain(make_plan(self._node, self._options))
+
+    # -- what happens to the rows -------------------------------------------------------------
+
+    def shuffle(
+        self,
+        *positional: Never,
+        seed: int | None = 0,
+        exact: bool = False,
+        window: int | str | None = None,
+    ) -> "Dataset":
+        """Return the rows in a seeded random order, new each epoch.
+
+        Rows that can be had by number are shuffled exactly, at no cost in memory. Rows that can
+        only be read forward are shuffled in windows of `window` bytes (64 MB). `seed=None` draws
+        a seed now, and keeps it.
+
+        >>> import numpy as np, penstock as ps
+        >>> ds = ps.from_arrays(np.arange(5)).shuffle(seed=7)
+        >>> sorted(map(int, ds))
+        [0, 1, 2, 3, 4]
+        """
+        if positional:
+            raise TypeError(
+                f"shuffle takes no buffer size: it mixes all rows without one.\n"
+                f"  wrong: ds.shuffle({positional[0]!r})\n  right: ds.shuffle(seed=0)"
+            )
+        return self._with(
+            Shuffle(_seed(seed), exact, None if window is None else parse_nbytes(window))
+        )
+
+    def map(
+        self, function: Callable[..., Any], *, seed: int | None = None, spec: Any = None
+    ) -> "Dataset":
+        """Return `function` of every row; after `batch`, of every batch.
+
+        The parts of a tuple are passed as arguments, anything else as one. The function is run
+        once on the first row, to learn what it returns, unless `spec` says so. With a seed it
+        gets a NumPy generator as its last argument, which depends on seed, epoch and row alone.
+
+        >>> import numpy as np, penstock as ps
+        >>> list(map(int, ps.from_arrays(np.arange(3)).map(lambda x: x * x)))
+        [0, 1, 4]
+        """
+        checked = None if seed is None else whole_number("seed", seed, least=0)
+        return self._with(Map(UserFunction(function, "map", user_site()), checked, spec))
+
+    def filter(self, function: Callable[..., Any]) -> "Dataset":
+        """Return the rows for which `function` is true; the length is then unknown.
+
+        >>> import numpy as np, penstock as ps
+        >>> list(map(int, ps.from_arrays(np.arange(6)).filter(lambda x: x % 2 == 0)))
+        [0, 2, 4]
+        """
+        return self._with(Filter(UserFunction(function, "filter", user_site())))
+
+    def batch(self, batch_size: int, *, drop_remainder: bool = False) -> "Dataset":
+        """Return batches of `batch_size` rows, stacked; the last may be shorter.
+
+        >>> import numpy as np, penstock as ps
+        >>> [batch.tolist() for batch in ps.from_arrays(np.arange(5)).batch(2)]
+        [[0, 1], [2, 3], [4]]
+        """
+        return self._with(Batch(whole_number("batch_size", batch_size, least=1), drop_remainder))
+
+    def padded_batch(
+        self, batch_size: int, *, pad: Any = None, drop_remainder: bool = False
+    ) -> "Dataset":
+        """Return batches of rows whose shapes differ, padded at their ends to the longest.
+
+        >>> import numpy as np, penstock as ps
+        >>> rows = [np.array([1, 2, 3]), np.array([4])]
+        >>> next(iter(ps.from_arrays(rows).padded_batch(2))).tolist()
+        [[1, 2, 3], [4, 0, 0]]
+        """
+        size = whole_number("batch_size", batch_size, least=1)
+        return self._with(PaddedBatch(size, drop_remainder, pad))
+
+    def unbatch(self) -> "Dataset":
+        """Return the rows along the first axis of every field.
+
+        >>> import numpy as np, penstock as ps
+        >>> list(map(int, ps.from_arrays(np.arange(4).reshape(2, 2)).unbatch()))
+        [0, 1, 2, 3]
+        """
+        return self._with(Unbatch())
+
+    def take(self, count: int) -> "Dataset":
+        """Return the first `count` rows (or batches); -1 is all of them.
+
+        >>> import numpy as np, penstock as ps
+        >>> len(ps.from_arrays(np.arange(10)).take(3))
+        3
+        """
+        return self._with(Take(whole_number("count", count, least=-1)))
+
+    def skip(self, count: int) -> "Dataset":
+        """Return all rows (or batches) after the first `count`.
+
+        >>> import numpy as np, penstock as ps
+        >>> len(ps.from_arrays(np.arange(10)).skip(3))
+        7
+        """
+        return self._with(Skip(whole_number("count", count, least=-1)))
+
+    def repeat(self, count: int | None = None) -> "Dataset":
+        """Return `count` passes over the rows, each shuffled anew; without a count, endless ones.
+
+        >>> import numpy as np, penstock as ps
+        >>> list(map(int, ps.from_arrays(np.arange(2)).repeat(2)))
+        [0, 1, 0, 1]
+        """
+        number = None if count is None else whole_number("count", count, least=-1)
+        return self._with(Repeat(None if number == -1 else number))
+
+    def shard(self, index: int, count: int) -> "Dataset":
+        """Return rows index, index + count, index + 2 * count, and so on.
+
+        >>> import numpy as np, penstock as ps
+        >>> list(map(int, ps.from_arrays(np.arange(7)).shard(1, 3)))
+        [1, 4]
+        """
+        number = whole_number("count", count, least=1)
+        return self._with(Shard(whole_number("index", index, least=0), number))
+
+    def enumerate(self, start: int = 0) -> "Dataset":
+        """Return (number, row) pairs, the number an int64.
+
+        >>> import numpy as np, penstock as ps
+        >>> [(int(i), int(x)) for i, x in ps.from_arrays(np.array([7, 8])).enumerate()]
+        [(0, 7), (1, 8)]
+        """
+        return self._with(Enumerate(int(start)))
+
+    def cache(self) -> "Dataset":
+        """Return the same rows, kept in memory after they were first read, in the order of epoch 0.
+
+        It counts against the memory budget, and is refused if it does not fit.
+
+        >>> import numpy as np, penstock as ps
+        >>> list(map(int, ps.from_arrays(np.arange(3)).map(lambda x: x + 1).cache()))
+        [1, 2, 3]
+        """
+        return self._with(Cache())
+
+    def prefetch(self, count: int | None = None) -> "Dataset":
+        """Say how many batches are made ahead; 0 makes each when it is asked for.
+
+        Work is done ahead without it, too: this only sets how far.
+        """
+        return Dataset(
+            self._node,
+            self._options.updated(Options.checked(memory=None, threads=None, prefetch=count)),
+        )
+
+    def with_options(
+        self, *, memory: int | str | None = None, threads: int | None = None
+    ) -> "Dataset":
+        """Say how the whole chain runs; what comes out of it stays the same.
+
+        `memory` is the budget, in bytes or like "512MB"; `threads` how many work ahead (0: none).
+
+        >>> import numpy as np, penstock as ps
+        >>> ps.from_arrays(np.arange(3)).with_options(memory="16MB").explain().budget_nbytes
+        16000000
+        """
+        return Dataset(
+            self._node, self._options.updated(Options.checked(memory=memory, threads=threads))
+        )
+
+    # -- where the rows go --------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.stream(epoch=next(self._epochs))
+
+    def stream(self, *, epoch: int = 0, state: dict[str, Any] | None = None) -> Stream:
+        """Return one epoch as an iterator with `state()`, `report()` and `close()`.
+
+        >>> import numpy as np, penstock as ps
+        >>> ds = ps.from_arrays(np.arange(4)).batch(2)
+        >>> with ds.stream() as stream:
+        ...     first = next(stream)
+        ...     state = stream.state()
+        >>> next(ds.stream(state=state)).tolist()
+        [2, 3]
+        """
+        number = whole_number("epoch", epoch, least=0)
+        return Stream(make_plan(self._node, self._options), epoch=number, state=state)
+
+    def reduce(self, function: Callable[[Any, Any], Any], initial: Any) -> Any:
+        """Return `function(... function(function(initial, row 0), row 1) ...)`.
+
+        >>> import numpy as np, penstock as ps
+        >>> int(ps.from_arrays(np.arange(4)).reduce(lambda total, x: total + x, 0))
+        6
+        """
+        result = initial
+        with self.stream() as stream:
+            for element in stream:
+                result = function(result, element)
+        return result
+
+    def statistics(self) -> Any:
+        """Return count, mean, variance, minimum and maximum of every field, in one pass.
+
+        >>> import numpy as np, penstock as ps
+        >>> float(ps.from_arrays(np.array([1.0, 3.0])).batch(2).statistics().variance)
+        1.0
+        """
+        return statistics(self.stream(), self._node)
+
+    def _with(self, stage: Stage) -> "Dataset":
+        return Dataset(stage.build(self._node), self._options)
+
+
+def from_arrays(nest: Any) -> Dataset:
+    """Return a dataset whose row i is element i of every array of a nest.
+
+    Takes ndarrays of any dtype, memmaps, tensors, anything with shape, dtype and slicing, and
+    lists of bytes, str or arrays. Nothing is copied or read.
+
+    >>> import numpy as np, penstock as ps
+    >>> len(ps.from_arrays({"x": np.zeros((10, 3)), "y": np.zeros(10)}))
+    10
+    """
+    return Dataset(Arrays(nest), Options())
+
+
+def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
+    """Return rows that are tuples of one row of each dataset.
+
+    >>> import numpy as np, penstock as ps
+    >>> a, b = ps.from_arrays(np.arange(2)), ps.from_arrays(np.arange(2) * 10)
+    >>> [(int(x), int(y)) for x, y in ps.zip(a, b)]
+    [(0, 0), (1, 10)]
+    """
+    nodes, options = _joined("zip", datasets)
+    return Dataset(zipped(nodes, strict=strict), options)
+
+
+def concatenate(*datasets: Dataset) -> Dataset:
+    """Return all rows of the first dataset, then all of the next, and so on.
+
+    >>> import numpy as np, penstock as ps
+    >>> a = ps.from_arrays(np.arange(2))
+    >>> list(map(int, ps.concatenate(a, a)))
+    [0, 1, 0, 1]
+    """
+    nodes, options = _joined("concatenate", datasets)
+    return Dataset(concatenated(nodes), options)
+
+
+def mix(
+    datasets: Sequence[Dataset],
+    *,
+    weights: Sequence[float] | None = None,
+    seed: int | None = 0,
+    stop: str = "first",
+) -> Dataset:
+    """Return rows of all datasets in the proportion of `weights`, in a seeded pattern.
+
+    `stop="first"` ends when a dataset has no row left for its turn, `stop="all"` when none has.
+
+    >>> import numpy as np, penstock as ps
+    >>> a, b = ps.from_arrays(np.zeros(300)), ps.from_arrays(np.ones(100))
+    >>> len(ps.mix([a, b], weights=[3, 1], stop="all"))
+    400
+    """
+    nodes, options = _joined("mix", datasets)
+    numbers = tuple(float(w) for w in weights) if weights is not None else (1.0,) * len(nodes)
+    if len(numbers) != len(nodes):
+        raise ValueError(
+            f"mix needs a weight for each of {len(nodes)} datasets, got {len(numbers)}."
+        )
+    if not all(0 < number < float("inf") for number in numbers):
+        raise ValueError(f"the weights of mix must be greater than 0, got {list(numbers)}.")
+    if stop not in ("first", "all"):
+        raise ValueError(f'stop must be "first" or "all", got {stop!r}.')
+    return Dataset(mixed(nodes, Mixing(numbers, _seed(seed), stop)), options)
+
+
+def _joined(call: str, datasets: Sequence[Dataset]) -> tuple[list[Node], Options]:
+    if not datasets:
+        raise ValueError(f"{call} needs at least one dataset.")
+    for number, dataset in builtins.enumerate(datasets):
+        if not isinstance(dataset, Dataset):
+            raise TypeError(
+                f"{call} needs datasets, got {type(dataset).__name__} for input {number}; "
+                "arrays become one with ps.from_arrays(...)."
+            )
+    options = datasets[0]._options
+    for dataset in datasets[1:]:
+        options = options.joined(dataset._options)
+    return [dataset._node for dataset in datasets], options
+
+
+def _seed(seed: int | None) -> int:
+    if seed is None:
+        return secrets.randbits(63)
+    number = whole_number("seed", seed, least=0)
+    if number >= 1 << 63:
+        raise ValueError(f"seed must be below 2**63, got {number}.")
+    return number

@@ -1,0 +1,198 @@
+"""Files and folders that appear whole or not at all, whatever happens while they are written."""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.io.errors import DiskFullError, TargetExistsError, WriteError, write_failure
+from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
+
+__all__ = ["atomic_directory", "atomic_file", "check_space", "remove_leftovers"]
+
+# How often a new name is tried when a cleaner in another container takes it away at once.
+_NUM_TRIES = 5
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
+    """Give a file to write to, which appears as `path` when the block ends without an error.
+
+    Before that it has a hidden name beside it; after an error it is gone, after a kill the next write
+    in that folder removes it. Its bytes are on disk before its name is.
+
+    Raises:
+        TargetExistsError: `path` exists, and `replace` is False.
+        DiskFullError: There is no room.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "manifest.json"
+    >>> with atomic_file(path) as file:
+    ...     _ = file.write(b"{}")
+    >>> path.read_bytes()
+    b'{}'
+    """
+    path = Path(path).absolute()
+    with _write_errors(path):
+        _refuse_existing(path, replace=replace)
+        remove_leftovers(path.parent)
+        fd, hidden = _create_file(path)
+    try:
+        # Closed, and so unlocked, only after it has its name.
+        with _disk_full(path), os.fdopen(fd, "w+b") as file:
+            yield file
+            with _write_errors(path):
+                file.flush()
+                os.fsync(fd)
+                _give_name(hidden, path, replace=replace)
+                _sync_folder(path.parent)
+    finally:
+        remove(hidden)
+
+
+@contextlib.contextmanager
+def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Give a folder to fill, which appears as `path` when the block ends without an error.
+
+    Like `atomic_file`. Of several processes that make the same folder, one wins, and the others get
+    a TargetExistsError when they are done. With `replace`, what was there is moved aside first and
+    removed afterwards: for a moment there is nothing at `path`.
+    """
+    path = Path(path).absolute()
+    with _write_errors(path):
+        if not _is_empty_folder(path):
+            _refuse_existing(path, replace=replace)
+        remove_leftovers(path.parent)
+        fd, hidden = _create_folder(path)
+    try:
+        with _disk_full(path):
+            yield hidden
+        with _write_errors(path):
+            _sync_tree(hidden)
+            if replace and path.exists():
+                _swap(hidden, path)
+            else:
+                hidden.rename(path)
+            _sync_folder(path.parent)
+    finally:
+        remove(hidden)
+        os.close(fd)
+
+
+def check_space(folder: Path, nbytes: int) -> None:
+    """Raise DiskFullError unless `nbytes` more would fit into `folder` now."""
+    free = shutil.disk_usage(folder).free
+    if nbytes > free:
+        problem = f"{nbytes} bytes are needed here, and {free} are free"
+        cure = "Free some space, or choose a path on another disk."
+        raise DiskFullError(problem, file=str(folder), cure=cure)
+
+
+@contextlib.contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says about writing `path` into a WriteError."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_failure(error, file=str(path)) from error
+
+
+@contextlib.contextmanager
+def _disk_full(path: Path) -> Iterator[None]:
+    """Turn a full disk into a DiskFullError; other errors of the caller's are the caller's."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise write_failure(error, file=str(path)) from error
+
+
+def _refuse_existing(path: Path, *, replace: bool) -> None:
+    if not replace and os.path.lexists(path):
+        cure = "Remove it, or choose another path."
+        raise TargetExistsError("this exists already", file=str(path), cure=cure)
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and next(path.iterdir(), None) is None
+
+
+def _create_file(path: Path) -> tuple[int, Path]:
+    for _ in range(_NUM_TRIES):
+        hidden = unfinished(path)
+        fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        if lock(fd, hidden):
+            return fd, hidden
+        os.close(fd)
+    raise OSError(0, f"other processes remove what is written in {path.parent}")
+
+
+def _create_folder(path: Path) -> tuple[int, Path]:
+    for _ in range(_NUM_TRIES):
+        hidden = unfinished(path)
+        hidden.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if lock(fd, hidden):
+                return fd, hidden
+            os.close(fd)
+    raise OSError(0, f"other processes remove what is written in {path.parent}")
+
+
+def _give_name(hidden: Path, path: Path, *, replace: bool) -> None:
+    if replace:
+        hidden.replace(path)
+        return
+    try:
+        path.hardlink_to(hidden)  # unlike a rename, fails if someone else was faster
+    except FileExistsError:
+        raise
+    except OSError:  # no links on this file system
+        _refuse_existing(path, replace=False)
+        hidden.rename(path)
+
+
+def _swap(hidden: Path, path: Path) -> None:
+    """Put `hidden` where `path` is, and remove what was there."""
+    aside = unfinished(path)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lock(fd, path)  # so that no cleaner takes it for a leftover before it may go
+        path.rename(aside)
+        try:
+            hidden.rename(path)
+        except BaseException:
+            aside.rename(path)
+            raise
+        remove(aside)
+    finally:
+        os.close(fd)
+
+
+def _sync_tree(folder: Path) -> None:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(place) / name, os.O_RDONLY | os.O_NOFOLLOW)
+        _sync_folder(Path(place))
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some network file systems cannot sync a folder; the file itself is safe by then.
+    with contextlib.suppress(OSError):
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,60 @@
+"""Aligned memory, for direct reads whose target is not aligned as the disk wants it."""
+
+import os
+import threading
+
+import numpy as np
+
+from penstock.io.reader import Bytes
+
+# What every common disk and file system accepts for direct reads, and the size of a page.
+ALIGNMENT = 4096
+
+
+def aligned_empty(nbytes: int) -> Bytes:
+    """Return uninitialised memory that starts on a page, so that direct reads can go into it."""
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    skip = -address(memory) % ALIGNMENT
+    return memory[skip : skip + nbytes]
+
+
+def address(array: Bytes) -> int:
+    """Return where the array's memory starts."""
+    return int(array.__array_interface__["data"][0])
+
+
+class BouncePool:
+    """A few aligned buffers shared by all readers; who finds none free waits for one.
+
+    Takes `num_buffers * buffer_nbytes` bytes at most, and only as many as were in use at once.
+    A thread must not hold two.
+    """
+
+    def __init__(self, *, num_buffers: int, buffer_nbytes: int) -> None:
+        self.buffer_nbytes = buffer_nbytes
+        self.nbytes = num_buffers * buffer_nbytes
+        self._num_buffers = num_buffers
+        self._reset()
+        # A thread of the parent may have held a buffer, and is not there to give it back.
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._free: list[Bytes] = []
+        self._permits = threading.Semaphore(self._num_buffers)
+
+    def acquire(self) -> Bytes:
+        """Return a buffer of `buffer_nbytes`, for `release` after use."""
+        self._permits.acquire()
+        try:
+            return self._free.pop()
+        except IndexError:
+            return aligned_empty(self.buffer_nbytes)
+
+    def release(self, buffer: Bytes) -> None:
+        """Take the buffer back."""
+        self._free.append(buffer)
+        self._permits.release()
+
+
+# 8 MB at most: part of the constant that is stated beside the memory budget.
+BOUNCE = BouncePool(num_buffers=8, buffer_nbytes=1 << 20)

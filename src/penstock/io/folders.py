@@ -1,0 +1,155 @@
+"""Local files by path, folder or glob."""
+
+import difflib
+import errno
+import glob
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.io.errors import AccessError, MissingFileError, NotAFileError, read_failure
+from penstock.io.location import Location
+
+# A folder with one of these in it is a Zarr array or group: one thing, not a folder of files.
+STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which files of a folder are meant: those ending in one of `suffixes`, or all."""
+
+    suffixes: tuple[str, ...] = ()
+    recursive: bool = False
+
+    def takes(self, name: str) -> bool:
+        """Return whether a file of this name is meant."""
+        return self.may_enter(name) and (not self.suffixes or name.lower().endswith(self.suffixes))
+
+    def may_enter(self, name: str) -> bool:
+        """Return whether the name is one of the user's: `.git`, `_SUCCESS` and the like are not."""
+        return not name.startswith((".", "_"))
+
+    def __str__(self) -> str:
+        return f"files ending in {', '.join(self.suffixes)}" if self.suffixes else "files"
+
+
+def list_local(path: str, selection: Selection) -> list[Location]:
+    """Return what one absolute path, folder or glob names, sorted by name."""
+    # A file that is really called data[1].npy wins over the pattern.
+    if glob.has_magic(path) and not os.path.lexists(path):
+        return _list_glob(path, selection)
+    found = _stat(path)
+    if stat.S_ISDIR(found.st_mode) and not is_store(path):
+        return _list_folder(path, selection)
+    return [_locate(path, found)]
+
+
+def is_store(path: str) -> bool:
+    """Return whether a folder is one thing that is read as a whole: a Zarr array or group."""
+    return path.endswith(".zarr") or any((Path(path) / mark).exists() for mark in STORE_MARKS)
+
+
+def _locate(path: str, found: os.stat_result) -> Location:
+    is_directory = stat.S_ISDIR(found.st_mode)
+    if not is_directory and not stat.S_ISREG(found.st_mode):
+        cure = "Name a plain file; to read a stream, use from_generator."
+        raise NotAFileError("this is a pipe, socket or device", file=path, cure=cure)
+    mode = os.R_OK | (os.X_OK if is_directory else 0)
+    if not os.access(path, mode, effective_ids=os.access in os.supports_effective_ids):
+        raise read_failure(PermissionError(errno.EACCES, ""), file=path)
+    size = 0 if is_directory else found.st_size
+    return Location(path, size, mtime_ns=found.st_mtime_ns, is_directory=is_directory)
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return Path(path).stat()
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except OSError as error:
+        raise read_failure(error, file=path) from error
+
+
+def _list_folder(folder: str, selection: Selection) -> list[Location]:
+    files = sorted(_walk(folder, selection, set()), key=lambda one: one.url)
+    if files:
+        return files
+    others = _names(folder)
+    holds = f"it holds {others}" if others else "it is empty"
+    deeper = "" if selection.recursive else " Folders in it are not looked into."
+    cure = f"Name the files or a glob, such as {folder}/*.npy.{deeper}"
+    raise MissingFileError(f"the folder has no {selection}: {holds}", file=folder, cure=cure)
+
+
+def _walk(folder: str, selection: Selection, seen: set[tuple[int, int]]) -> Iterator[Location]:
+    here = _stat(folder)
+    if (here.st_dev, here.st_ino) in seen:  # a link that leads back up
+        return
+    seen.add((here.st_dev, here.st_ino))
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries)
+    except OSError as error:
+        cure = f"Let this user list it (chmod +rx {folder})."
+        raise AccessError("the folder cannot be listed", file=folder, cure=cure) from error
+    for name in names:
+        path = f"{folder.rstrip('/')}/{name}"
+        if not selection.may_enter(name):
+            continue
+        found = _stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            if is_store(path):
+                if selection.takes(name):
+                    yield _locate(path, found)
+            elif selection.recursive:
+                yield from _walk(path, selection, seen)
+        elif selection.takes(name) and stat.S_ISREG(found.st_mode):
+            yield _locate(path, found)
+
+
+def _list_glob(pattern: str, selection: Selection) -> list[Location]:
+    matches = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob takes no absolute pattern
+    stats = [(path, _stat(path)) for path in matches]
+    files = [
+        _locate(path, found)
+        for path, found in stats
+        if not stat.S_ISDIR(found.st_mode) or is_store(path)
+    ]
+    if files:
+        return files
+    if matches:  # only folders: days/2024-*
+        return [one for path, _ in stats for one in _list_folder(path, selection)]
+    raise _missing(pattern, is_pattern=True)
+
+
+def _missing(path: str, *, is_pattern: bool = False) -> MissingFileError:
+    """Return the error for what is not there, with what is there instead."""
+    if Path(path).is_symlink():
+        target = Path(path).readlink()
+        cure = "Make the link point to the file."
+        return MissingFileError(f"a link to {target}, which is not there", file=path, cure=cure)
+    problem = "nothing matches" if is_pattern else "there is no such file"
+    folder = Path(path).parent
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    names = _names(str(folder), like=Path(path).name)
+    cure = f"{folder} holds {names}." if names else f"{folder} is empty."
+    if str(folder) != str(Path(path).parent):
+        cure = f"Of this path, only {folder} exists."
+    return MissingFileError(problem, file=path, cure=cure)
+
+
+def _names(folder: str, like: str = "") -> str:
+    """Return a few names in the folder, those most like `like` first: 'a.npy, b.npy and 7 more'."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries)
+    except OSError:
+        return ""
+    alike = difflib.get_close_matches(like, names[:1000], n=_NAMES_SHOWN) if like else []
+    shown = (alike + [name for name in names if name not in alike])[:_NAMES_SHOWN]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

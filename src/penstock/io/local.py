@@ -1,0 +1,251 @@
+"""Local files: exact reads, past the page cache where they are large, never by mmap."""
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from penstock.io.bounce import ALIGNMENT, BOUNCE
+from penstock.io.direct import UNSUPPORTED, open_direct, read_direct, read_group
+from penstock.io.errors import FileChangedError, NotAFileError, read_failure
+from penstock.io.location import Location
+from penstock.io.page_cache import page_cache_room
+from penstock.io.reader import (
+    Buffer,
+    Bytes,
+    Group,
+    Range,
+    check_range,
+    coalesce,
+    short_read,
+    writable_bytes,
+)
+
+Access: TypeAlias = Literal["normal", "sequential", "random"]
+
+# Smaller reads are buffered: a direct one pays a trip to the disk for what readahead already has.
+DIRECT_MIN = 32 << 10
+# One system call reads no more, so that Ctrl-C is answered between two of them.
+MAX_READ = 16 << 20
+# Reading over a gap of this size costs less than a second trip to the disk.
+MAX_GAP = 64 << 10
+_ADVICE = {"normal": "NORMAL", "sequential": "SEQUENTIAL", "random": "RANDOM"}
+
+
+class LocalReader:
+    """A `Reader` of a local file. See `open_reader`."""
+
+    def __init__(
+        self, location: Location, *, direct: bool | None = None, access: Access = "normal"
+    ) -> None:
+        if access not in _ADVICE:
+            raise ValueError(f"access must be one of {', '.join(_ADVICE)}, got {access!r}.")
+        self.location = location
+        self._options = (direct, access)
+        self._avoids_cache = location.size > page_cache_room() if direct is None else direct
+        self._lock = threading.Lock()
+        self._num_reading = 0
+        self._is_closed = False
+        self._is_direct = False
+        self._fd = -1
+        self._direct_fd = -1
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self.location.size
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether large reads go past the page cache; known after the first of them."""
+        return self._is_direct
+
+    def read_into(self, buffer: Buffer, offset: int) -> None:
+        """Fill `buffer` with the bytes from `offset` on."""
+        target = writable_bytes(buffer)
+        check_range(self.location, offset, target.size)
+        self._start()
+        try:
+            self._read(target, offset)
+            self._compare(os.fstat(self._fd))
+        finally:
+            self._finish()
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill each range's buffer, reading near neighbours in one go."""
+        # A group goes into one aligned buffer, wherever in its first page it starts.
+        groups = coalesce(ranges, gap=MAX_GAP, limit=BOUNCE.buffer_nbytes - 2 * ALIGNMENT)
+        for group in groups:
+            check_range(self.location, group.start, group.stop - group.start)
+        self._start()
+        try:
+            for group in groups:
+                if len(group.parts) == 1:
+                    self._read(group.parts[0][1], group.start)
+                else:
+                    self._read_group(group)
+            self._compare(os.fstat(self._fd))
+        finally:
+            self._finish()
+
+    def check_unchanged(self) -> None:
+        """Raise FileChangedError if the file is not the one that was listed."""
+        try:
+            found = os.stat(self.location.url)  # noqa: PTH116  the descriptor's twin, see _open
+        except OSError as error:
+            raise read_failure(error, file=str(self.location), listed=True) from error
+        self._compare(found)
+
+    def close(self) -> None:
+        """Let go of the handles; reads under way finish, later ones are refused."""
+        with self._lock:
+            self._is_closed = True
+            self._close_if_idle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # No lock: nobody else can see it any more, and __init__ may have raised half-way.
+        for fd in (getattr(self, "_fd", -1), getattr(self, "_direct_fd", -1)):
+            if fd >= 0:
+                os.close(fd)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.location, *self._options)
+
+    # The handles. A descriptor is closed only when no read is using its number.
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the reader of {self.location} is closed.")
+            if self._fd < 0:
+                self._open()
+            self._num_reading += 1
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._num_reading -= 1
+            if self._is_closed:
+                self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self._num_reading == 0:
+            fds, self._fd, self._direct_fd = (self._fd, self._direct_fd), -1, -1
+            for fd in fds:
+                if fd >= 0:
+                    os.close(fd)
+
+    def _open(self) -> None:
+        path = self.location.url
+        # O_NONBLOCK: opening a pipe must not wait for someone to write to it.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            fd = os.open(path, flags)
+        except OSError as error:
+            raise read_failure(error, file=str(self.location), listed=True) from error
+        try:
+            found = os.fstat(fd)
+            self._compare(found)
+            if self._avoids_cache:
+                self._direct_fd = open_direct(path, flags, found)
+        except BaseException:
+            os.close(fd)
+            raise
+        _advise(fd, 0, 0, _ADVICE[self._options[1]])
+        self._fd = fd
+        self._is_direct = self._direct_fd >= 0
+
+    def _compare(self, found: os.stat_result) -> None:
+        """Raise if the file is no plain file, or has changed since it was listed."""
+        listed = self.location
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, socket or device"
+            raise NotAFileError(f"this is {kind}", file=str(listed), cure="Name a plain file.")
+        if found.st_size == listed.size and listed.mtime_ns in (found.st_mtime_ns, None):
+            return
+        if listed.mtime_ns is None and found.st_size > listed.size:
+            return  # a file that is expected to be written may grow
+        change = (
+            f"it had {listed.size} bytes and has {found.st_size} now"
+            if found.st_size != listed.size
+            else "it was written to"
+        )
+        raise FileChangedError(
+            f"the file changed after it was listed: {change}",
+            file=str(listed),
+            cure="Wait until whatever writes it has finished, then build the dataset again.",
+        )
+
+    # The reads.
+
+    def _read(self, target: Bytes, offset: int) -> None:
+        for begin in range(0, target.size, MAX_READ):
+            piece = target[begin : begin + MAX_READ]
+            have = 0
+            if self._is_direct and piece.size >= DIRECT_MIN:
+                try:
+                    have = read_direct(self._direct_fd, piece, offset + begin)
+                except OSError as error:
+                    raise self._failure(error, offset + begin) from error
+            self._complete(piece, offset + begin, have)
+
+    def _read_group(self, group: Group) -> None:
+        bounce = BOUNCE.acquire()
+        try:
+            data, have = bounce[: group.stop - group.start], 0
+            if self._is_direct and data.size >= DIRECT_MIN:
+                try:
+                    data, have = read_group(self._direct_fd, group, bounce)
+                except OSError as error:
+                    raise self._failure(error, group.start) from error
+            self._complete(data, group.start, have)
+            group.scatter(data)
+        finally:
+            BOUNCE.release(bounce)
+
+    def _complete(self, target: Bytes, offset: int, have: int) -> None:
+        """Read what a direct read did not give: all of it, or what comes after the first bytes."""
+        if have == UNSUPPORTED:
+            self._is_direct, have = False, 0
+        if have < target.size:
+            self._read_buffered(target[have:], offset + have)
+
+    def _read_buffered(self, target: Bytes, offset: int) -> None:
+        view = target.data
+        done = 0
+        while done < target.size:
+            try:
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+            except OSError as error:
+                raise self._failure(error, offset + done) from error
+            if got == 0:
+                raise short_read(self.location, offset, target.size, done)
+            done += got
+        if self._avoids_cache:
+            _advise(self._fd, offset, target.size, "DONTNEED")
+
+    def _failure(self, error: OSError, offset: int) -> Exception:
+        return read_failure(error, file=str(self.location), offset=offset)
+
+
+def _rebuild(location: Location, direct: bool | None, access: Access) -> LocalReader:  # noqa: FBT001  pickle passes by position
+    return LocalReader(location, direct=direct, access=access)
+
+
+def _advise(fd: int, offset: int, nbytes: int, advice: str) -> None:
+    # Only advice: absent on macOS, and refused by some file systems.
+    with contextlib.suppress(AttributeError, OSError):
+        os.posix_fadvise(fd, offset, nbytes, getattr(os, f"POSIX_FADV_{advice}"))

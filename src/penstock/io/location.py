@@ -1,0 +1,87 @@
+"""Where one file is, and which version of it was seen there."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# How fsspec names a file in a file: zip://x.npy::https://host/a.zip. An IPv6 host has :: as well.
+_CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
+
+
+def is_url(path: str) -> bool:
+    """Return whether `path` is a URL rather than a local path.
+
+    >>> is_url("https://host/x.npy"), is_url("data/x.npy"), is_url("/data/a::b.npy")
+    (True, False, False)
+    """
+    return bool(_SCHEME.match(path)) or (not path.startswith("/") and bool(_CHAIN.search(path)))
+
+
+def split_chain(url: str) -> tuple[str, str]:
+    """Return the URL's first link and the rest of its chain, '' for a plain URL.
+
+    >>> split_chain("zip://x.npy::https://host/a.zip")
+    ('zip://x.npy', 'https://host/a.zip')
+    """
+    first, *rest = _CHAIN.split(url, maxsplit=1)
+    return first, "".join(rest)
+
+
+def without_secrets(url: str) -> str:
+    """Return `url` fit for a message: no password, no signature in its query.
+
+    >>> without_secrets("https://me:word@host/x.npy?signature=abc")
+    'https://host/x.npy?...'
+    """
+    return "::".join(_public(link) for link in _CHAIN.split(url)) if is_url(url) else url
+
+
+def _public(link: str) -> str:
+    if not _SCHEME.match(link):
+        return link
+    try:
+        parts = urlsplit(link)
+    except ValueError:  # such as an unclosed [ in the host
+        return link.partition("?")[0].rpartition("@")[2]
+    query = "..." if parts.query else ""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One file: where it is, how large it is, and what tells this version of it from another.
+
+    Args:
+        url: An absolute local path, or a URL.
+        size: Its bytes.
+        mtime_ns: When a local file was last written; None if later writes are expected.
+        etag: What a server calls this version, if it says.
+        is_directory: Whether this is a folder that is read as one thing, such as a Zarr store.
+    """
+
+    url: str
+    size: int
+    mtime_ns: int | None = None
+    etag: str | None = None
+    is_directory: bool = False
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it takes fsspec to read it."""
+        return is_url(self.url)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path: `part-3.npy`."""
+        path = split_chain(without_secrets(self.url))[0].removesuffix("?...")
+        return path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The end of its name in lower case, `.npy`, or '' without one."""
+        stem, dot, ending = self.name.rpartition(".")
+        return f".{ending.lower()}" if dot and stem else ""
+
+    def __str__(self) -> str:
+        return without_secrets(self.url)

@@ -1,0 +1,34 @@
+"""The one way from a location to its bytes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.io.local import Access, LocalReader
+from penstock.io.location import Location
+from penstock.io.reader import Reader
+from penstock.io.remote import RemoteReader
+
+
+def open_reader(
+    location: Location,
+    *,
+    direct: bool | None = None,
+    access: Access = "normal",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Reader:
+    """Return a reader of the file; nothing is opened before the first read.
+
+    Args:
+        location: What to read, from `expand`.
+        direct: Whether large reads go past the page cache. None: if the file is larger than a
+            quarter of memory. Who reads many files decides by the sum of their sizes. Where the
+            file system cannot, reads go through the cache and are dropped from it afterwards.
+        access: What to tell the operating system about buffered reads: `sequential`, `random`, or
+            `normal` if it shall guess.
+        storage_options: For URLs: what fsspec needs to know, such as credentials.
+
+    Takes no memory of its own but for at most 8 MB of aligned buffers shared by all readers.
+    """
+    if location.is_remote:
+        return RemoteReader(location, storage_options=storage_options)
+    return LocalReader(location, direct=direct, access=access)

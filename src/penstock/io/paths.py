@@ -1,0 +1,95 @@
+"""From what a user writes (a path, a list, a glob, a folder, a URL) to the files that are meant."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from penstock.io.folders import Selection, list_local
+from penstock.io.location import Location, is_url
+from penstock.io.remote_listing import list_remote
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+def expand(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    suffixes: Collection[str] = (),
+    recursive: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[Location]:
+    """Return the files that `paths` names, each once, with their sizes and versions.
+
+    What a glob or a folder holds comes sorted by name; a list keeps the order it was written in,
+    since the rows of other files may be aligned with it. Nothing is read but names and sizes.
+
+    Args:
+        paths: A path, a glob (`**` for any depth), a folder, a URL, or several of these.
+        suffixes: Which files of a folder to take, such as `(".npy",)`; all of them if empty. Files
+            whose names start with `.` or `_` are notes to someone else, and are left out.
+        recursive: Whether to look into the folders of a folder too.
+        storage_options: For URLs: what fsspec needs to know, such as credentials.
+
+    Raises:
+        MissingFileError: Nothing matches, or a path does not exist.
+        AccessError: A file or folder may not be read.
+        ImportError: A URL needs a package that is not installed; the message has the command.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("b.npy", "a.npy", "notes.txt"):
+    ...     _ = (folder / name).write_bytes(b"1234")
+    >>> [(file.name, file.size) for file in expand(folder, suffixes=(".npy",))]
+    [('a.npy', 4), ('b.npy', 4)]
+    >>> [file.name for file in expand([folder / "b.npy", folder / "*.npy"])]
+    ['b.npy', 'a.npy']
+    """
+    selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive)
+    found: dict[str, Location] = {}
+    for path in _each(paths):
+        local = _local_path(path)
+        some = (
+            list_remote(path, selection, storage_options or {})
+            if local is None
+            else list_local(local, selection)
+        )
+        for location in some:
+            found.setdefault(location.url, location)
+    if not found:
+        raise ValueError("paths must name at least one file, got an empty list.")
+    return list(found.values())
+
+
+def _each(paths: object) -> list[str]:
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if isinstance(paths, bytes) or not isinstance(paths, Iterable):
+        raise TypeError(f"paths must be a path or a list of paths, got {type(paths).__name__}.")
+    # The order of a set differs from run to run; sorted, it does not.
+    if isinstance(paths, set | frozenset):
+        paths = sorted(paths, key=os.fspath)
+    return [_text(path) for path in paths]
+
+
+def _text(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"a path must be a str or a pathlib.Path, got {text!r}.")
+    if not text or "\0" in text:
+        raise ValueError(f"a path must not be empty or hold a null byte, got {text!r}.")
+    return text
+
+
+def _local_path(path: str) -> str | None:
+    """Return the local path that is meant, absolute, or None for a URL of somewhere else."""
+    for scheme in ("file://", "local://"):
+        if path.startswith(scheme):
+            path = path.removeprefix(scheme).removeprefix("localhost")
+            # pathlib writes a space as %20 into a URL, fsspec leaves it as it is.
+            path = path if os.path.lexists(path) else unquote(path)
+    if is_url(path) and not os.path.lexists(path):  # a local name may well hold ::
+        return None
+    # Absolute, so that it means the same in a worker process; links are kept as they are.
+    return str(Path(path).expanduser().absolute())

@@ -1,0 +1,184 @@
+"""The connection to remote storage: an fsspec file system and an event loop, shared by its readers.
+
+fsspec keeps a thread and its sockets for as long as the process lives. Here they live in a loop of
+our own, which ends with the last reader that uses it.
+"""
+
+import asyncio
+import importlib
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import ModuleType
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from penstock.io.location import split_chain, without_secrets
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
+
+# What to install for a protocol that fsspec has no code of its own for.
+_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
+_PACKAGES |= {"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
+
+_sessions: dict[tuple[Any, ...], "Session"] = {}
+_lock = threading.RLock()  # a reader may be collected, and let go of its session, at any point
+
+
+class Session:
+    """A file system of fsspec's on a loop of our own. Get one from `share`, and `release` it."""
+
+    def __init__(self, target: str, options: Mapping[str, Any], key: tuple[Any, ...]) -> None:
+        self.pid = os.getpid()
+        self.key = key
+        self.num_users = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"penstock-{key[1]}", daemon=True
+        )
+        try:
+            self.fs = _file_system(target, options, self._loop)
+        except BaseException:
+            self._loop.close()
+            raise
+        self.is_http = target in ("http", "https")
+        self._thread.start()
+
+    @classmethod
+    def share(cls, url: str, options: Mapping[str, Any]) -> "Session":
+        """Return the session for this kind of URL and these options, for `release` after use."""
+        first, chain = split_chain(url)
+        protocol = first.partition("://")[0]
+        # The rest of a chain (zip://x.npy::https://host/a.zip) is part of the file system.
+        key = (os.getpid(), protocol, chain, repr(sorted(options.items())))
+        with _lock:
+            session = _sessions.get(key)
+            if session is None:
+                session = _sessions[key] = cls(url if chain else protocol, options, key)
+            session.num_users += 1
+            return session
+
+    def release(self) -> None:
+        """Let go of it; the last one to do so ends its thread and its connections."""
+        with _lock:
+            self.num_users -= 1
+            if self.num_users:
+                return
+            _sessions.pop(self.key, None)
+        if self.pid == os.getpid():  # after a fork, the thread is the parent's
+            self._close()
+
+    def strip(self, url: str) -> str:
+        """Return the path that the file system knows `url` by."""
+        return str(self.fs._strip_protocol(split_chain(url)[0]))  # noqa: SLF001  as its own url_to_fs does
+
+    async def invoke(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the file system, on the loop if it can, on a thread if it must."""
+        if self.fs.async_impl:
+            return await getattr(self.fs, f"_{name}")(*args, **kwargs)
+        return await asyncio.to_thread(getattr(self.fs, name), *args, **kwargs)
+
+    def start(self, work: Work[T]) -> "Call[T]":
+        """Begin `work` on the loop, and return what gives its result or stops it."""
+        return Call(self._loop, work)
+
+    def run(self, work: Work[T]) -> T:
+        """Return what `work` returns."""
+        return self.start(work).result()
+
+    def _close(self) -> None:
+        async def finish() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self.is_http:
+                await (await self.fs.set_session()).close()
+
+            self._loop.stop()
+
+        self.start(finish)
+        # On the loop's own thread (a reader collected there) nobody can wait: it ends by itself.
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=10)
+            if not self._thread.is_alive():
+                self.fs = None
+                self._loop.close()
+
+
+class Call(Generic[T]):
+    """Work on a loop, seen from another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Work[T]) -> None:
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._ended = threading.Event()
+        loop.call_soon_threadsafe(self._begin, work)
+
+    def result(self) -> T:
+        """Wait for what the work returns. If interrupted, stop it before that is passed on."""
+        try:
+            self._ended.wait()
+        except BaseException:
+            self.cancel()
+            # It may be writing into the caller's memory: that must be over when this returns.
+            self._ended.wait(timeout=5)
+            raise
+        assert self._task is not None  # it began, or it could not have ended
+        return self._task.result()
+
+    def cancel(self) -> None:
+        """Stop the work; who waits for it gets a CancelledError once it has stopped."""
+        self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+
+    def _begin(self, work: Work[T]) -> None:
+        self._task = self._loop.create_task(work())
+        self._task.add_done_callback(lambda _: self._ended.set())
+
+
+async def gather_limited(work: list[Callable[[], Awaitable[T]]], *, limit: int) -> list[T]:
+    """Return the results of all, at most `limit` running at once; a failure stops the rest."""
+    permits = asyncio.Semaphore(limit)
+
+    async def one(call: Callable[[], Awaitable[T]]) -> T:
+        async with permits:
+            return await call()
+
+    tasks = [asyncio.ensure_future(one(call)) for call in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def require(package: str, purpose: str) -> ModuleType:
+    """Return the optional package, or raise an ImportError that says how to get it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        message = f"{purpose} needs {package}: pip install 'penstock[remote]'"
+        raise ImportError(message, name=package) from error
+
+
+def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """Return a file system of fsspec's for a protocol or a chained URL."""
+    protocol = split_chain(target)[0].partition("://")[0]
+    purpose = f"reading {protocol}://"
+    fsspec = require("fsspec", purpose)
+    if protocol in ("http", "https"):
+        require("aiohttp", purpose)
+    try:
+        if target != protocol:
+            return fsspec.core.url_to_fs(target, **options)[0]
+        cls = fsspec.get_filesystem_class(protocol)
+        own_loop = {"loop": loop} if cls.async_impl else {}
+        return cls(**options, **own_loop, skip_instance_cache=True)
+    except ImportError as error:
+        package = _PACKAGES.get(protocol)
+        cure = f"needs {package}: pip install {package}" if package else f"failed: {error}"
+        raise ImportError(f"{purpose} {cure}", name=package) from error
+    except ValueError as error:
+        raise ValueError(f"{purpose} is not possible: {without_secrets(str(error))}") from error

@@ -1,0 +1,18 @@
+"""Every byte the library holds: how many there may be, who has them, and the buffers themselves."""
+
+from penstock.memory.budget import default_budget, format_nbytes, parse_nbytes
+from penstock.memory.ledger import Account, Ledger, process_ledger
+from penstock.memory.pool import Allocate, Pool, allocate_plain, buffer_nbytes
+
+__all__ = [
+    "Account",
+    "Allocate",
+    "Ledger",
+    "Pool",
+    "allocate_plain",
+    "buffer_nbytes",
+    "default_budget",
+    "format_nbytes",
+    "parse_nbytes",
+    "process_ledger",
+]

@@ -1,0 +1,102 @@
+"""How much memory this process may really use: its cgroup first, then the host."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for suffix, base in (("B", 1000), ("", 1000), ("IB", 1024), ("I", 1024))
+}
+_MOST = 2 << 30  # A pipeline gains nothing from more than this; the rest is the user's.
+_SHARE = 4  # The default budget is a quarter of what is free: the model needs memory too.
+
+
+def parse_nbytes(size: int | str) -> int:
+    """Return a number of bytes from a number or a text such as '512MB' or '1.5 GiB'.
+
+    >>> parse_nbytes("512MB"), parse_nbytes("1 KiB"), parse_nbytes(4096)
+    (512000000, 1024, 4096)
+    """
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        raise TypeError(f"a size must be a number of bytes or a text like '512MB', got {size!r}.")
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", size)
+        if match is None or match[2].upper() not in _UNITS:
+            raise ValueError(f"a size must look like '512MB' or '2GiB', got {size!r}.")
+        size = int(float(match[1]) * _UNITS[match[2].upper()])
+    if size < 1:
+        raise ValueError(f"a size must be at least 1 byte, got {size}.")
+    return size
+
+
+def format_nbytes(nbytes: float) -> str:
+    """Return a size as a person would say it.
+
+    >>> format_nbytes(1536000), format_nbytes(12)
+    ('1.54 MB', '12 B')
+    """
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if abs(nbytes) >= scale:
+            return (
+                f"{nbytes / scale:.3g} {unit}"
+                if nbytes < 999.5 * scale
+                else f"{nbytes / scale:.0f} {unit}"
+            )
+    return f"{nbytes:.0f} B"
+
+
+def default_budget(root: Path = Path("/")) -> int:
+    """Return a quarter of the memory that is free to this process, at most 2 GiB."""
+    free = min((_host_free(root), *_cgroup_free(root)))
+    return max(1, min(_MOST, free // _SHARE))
+
+
+def _host_free(root: Path) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    pages: int = os.sysconf("SC_PHYS_PAGES")
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cgroup_free(root: Path) -> Iterator[int]:
+    """Yield what each cgroup above this process leaves it, in versions 1 and 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mount = root / "sys/fs/cgroup"
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            for base in (mount, mount / "unified"):
+                names = ("memory.max", "memory.current", "inactive_file")
+                yield from _free_along(base, path, *names)
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _free_along(mount / "memory", path, *names)
+
+
+def _free_along(base: Path, path: str, limit: str, usage: str, cache: str) -> Iterator[int]:
+    # A limit on any ancestor binds. Inside a container the path may be the host's and not exist
+    # here: the mount's own root is then this process's cgroup, and is always looked at.
+    for folder in (PurePosixPath(path), *PurePosixPath(path).parents):
+        group = base / str(folder).lstrip("/")
+        try:
+            allowed = (group / limit).read_text().strip()
+            if allowed == "max" or int(allowed) >= 1 << 60:
+                continue
+            used = int((group / usage).read_text())
+            # Pages of files that nobody uses are counted as used, but go when memory is wanted.
+            for line in (group / "memory.stat").read_text().splitlines():
+                if line.startswith(cache + " "):
+                    used -= int(line.split()[1])
+        except (OSError, ValueError):
+            continue
+        yield max(0, int(allowed) - used)

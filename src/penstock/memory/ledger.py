@@ -1,0 +1,104 @@
+"""One ledger a process: what every stream was promised, what it maps, and what its consumer keeps."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.errors import BudgetError
+from penstock.memory.budget import format_nbytes
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What one stream (or cache) may hold, and what it holds; changed only under `ledger.lock`."""
+
+    ledger: "Ledger"
+    name: str
+    grant: int
+    """Bytes set aside for it, whether in use or not."""
+    limit: int
+    """Bytes it may go up to when rows turn out longer than was estimated."""
+    mapped: int = 0
+    held: int = 0
+    """Bytes the consumer keeps alive; written off, not waited for."""
+    peak: int = 0
+    held_peak: int = 0
+    is_open: bool = field(default=True)
+
+    def charge(self, nbytes: int) -> None:
+        """Count `nbytes` more; the caller made sure that they fit."""
+        self.mapped += nbytes
+        self.peak = max(self.peak, self.mapped)
+
+    def write_off(self, nbytes: int) -> None:
+        """Move bytes from what the stream has to what its consumer keeps."""
+        self.mapped -= nbytes
+        self.held += nbytes
+        self.held_peak = max(self.held_peak, self.held)
+
+    def close(self) -> None:
+        """Give the grant back; buffers that the consumer still has go on being counted as held."""
+        with self.ledger.lock:
+            self.is_open = False
+            self.ledger.accounts.discard(self)
+
+
+class Ledger:
+    """The accounts of one process. A stream gets all it needs when it opens, or is refused."""
+
+    def __init__(self) -> None:
+        # Reentrant: a buffer may be released by the garbage collector inside any allocation.
+        self.lock = threading.RLock()
+        self.accounts: set[Account] = set()
+        self.reserve_nbytes = 0
+        """Bytes of buffers that nobody uses at the moment."""
+        self.drop_reserve: Callable[[], None] = lambda: None
+
+    @property
+    def granted(self) -> int:
+        """Bytes promised to all open accounts."""
+        with self.lock:
+            return sum(account.grant for account in self.accounts)
+
+    def open(self, name: str, *, budget: int, need: int, want: int, why: str) -> Account:
+        """Return an account of `need` to `want` bytes, or raise with the budget that would do."""
+        with self.lock:
+            others = self.granted
+            room = budget - others
+            if room < need:
+                raise BudgetError(self._refusal(name, budget, need, others, why))
+            if others + self.reserve_nbytes + want > budget:
+                self.drop_reserve()
+            account = Account(self, name, grant=min(want, room), limit=room)
+            self.accounts.add(account)
+            return account
+
+    def extend(self, account: Account, nbytes: int, *, budget: int, why: str) -> None:
+        """Promise an account `nbytes` more, or raise with the budget that would do."""
+        with self.lock:
+            others = self.granted - account.grant
+            if others + account.grant + nbytes > budget:
+                raise BudgetError(
+                    self._refusal(account.name, budget, account.grant + nbytes, others, why)
+                )
+            if others + account.grant + nbytes + self.reserve_nbytes > budget:
+                self.drop_reserve()
+            account.grant += nbytes
+            account.limit += nbytes
+
+    def _refusal(self, name: str, budget: int, need: int, others: int, why: str) -> str:
+        least = need + others
+        text = (
+            f"the memory budget of {format_nbytes(budget)} ({budget} bytes) is too small for {name}: "
+            f"it needs at least {format_nbytes(need)} ({why})"
+        )
+        if others:
+            names = ", ".join(
+                f"{account.name} {format_nbytes(account.grant)}"
+                for account in sorted(self.accounts, key=lambda account: -account.grant)
+            )
+            text += f", and {format_nbytes(others)} are taken ({names})"
+        return f"{text}. Write with_options(memory={least}), or more, or use smaller batches."
+
+
+process_ledger = Ledger()

@@ -1,0 +1,50 @@
+"""Nests: tuples and dicts of leaves. Lists are leaves, as they are data and not structure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import optree
+
+Structure = optree.PyTreeSpec
+
+
+def _is_leaf(node: object) -> bool:
+    return not isinstance(node, tuple | dict)
+
+
+def flatten(nest: Any) -> tuple[list[Any], Structure]:
+    """Return the leaves of `nest` and the structure that puts them back together."""
+    return optree.tree_flatten(nest, is_leaf=_is_leaf, none_is_leaf=True)
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """Return the nest that `flatten` took apart."""
+    return structure.unflatten(leaves)
+
+
+def builder(structure: Structure) -> Callable[[tuple[Any, ...]], Any] | None:
+    """Return the function that makes a nest of a tuple of leaves; None if that is the tuple itself."""
+    count = structure.num_leaves
+    if structure == flatten(tuple(range(count)))[1] and count:
+        return None
+    if structure == flatten(0)[1]:
+        return _only
+    return structure.unflatten
+
+
+def _only(leaves: tuple[Any, ...]) -> Any:
+    return leaves[0]
+
+
+def field_names(structure: Structure) -> list[str]:
+    """Return a readable name for each leaf: 'image', '0', 'meta.id'; 'value' for a bare leaf.
+
+    >>> field_names(flatten({"meta": {"id": 0}, "image": 1})[1])
+    ['image', 'meta.id']
+    """
+    return [".".join(map(str, path)) or "value" for path in structure.paths()]
+
+
+def tuple_of(structures: Sequence[Structure]) -> Structure:
+    """Return the structure of a tuple whose parts have these structures."""
+    return optree.treespec_tuple(list(structures), none_is_leaf=True)

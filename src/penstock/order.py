@@ -1,0 +1,73 @@
+"""Seeded random orders: a bijection on row numbers, so that no array of all rows is ever made."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import _native
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+MAX_ROWS = 1 << 62
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """A random order of `num_rows` rows, given by whole numbers such as (seed, epoch).
+
+    The order for given numbers is part of the interface: it never changes between versions.
+
+    >>> Permutation(5, (0, 0)).rows(np.arange(5)).tolist()
+    [2, 1, 3, 4, 0]
+    """
+
+    num_rows: int
+    words: tuple[int, ...]
+
+    def rows(self, positions: Index) -> Index:
+        """Return the row that stands at each position; takes 8 bytes a position."""
+        out = np.empty(len(positions), np.int64)
+        if len(positions):
+            keys = round_keys(self.words, num_rounds(self.num_rows))
+            _native.permute(np.ascontiguousarray(positions, np.int64), out, self.num_rows, keys)
+        return out
+
+    def row(self, position: int) -> int:
+        """Return the row that stands at one position."""
+        return int(self.rows(np.array([position], np.int64))[0])
+
+
+def num_rounds(num_rows: int) -> int:
+    """Return how many rounds make the order of `num_rows` rows indistinguishable from uniform.
+
+    Each pair of rounds divides what is left of a bias by about sqrt(num_rows), so that a handful
+    of rows needs many rounds and anything above a few thousand needs the same eight.
+    """
+    side = math.isqrt(max(num_rows - 1, 0)) + 1
+    return min(64, max(8, 2 * math.ceil(24 / max(math.log2(side), 1.0))))
+
+
+@lru_cache(maxsize=1024)
+def round_keys(words: tuple[int, ...], count: int) -> npt.NDArray[np.uint64]:
+    """Return `count` keys that depend on every word: a splitmix64 stream."""
+    state = 0
+    for word in words:
+        state = mix(state ^ mix((word + _GOLDEN) & _MASK))
+    keys = np.empty(count, np.uint64)
+    for number in range(count):
+        state = (state + _GOLDEN) & _MASK
+        keys[number] = mix(state)
+    keys.flags.writeable = False
+    return keys
+
+
+def mix(word: int) -> int:
+    """Return the splitmix64 hash of a 64-bit word."""
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)

@@ -1,0 +1,50 @@
+"""What `with_options` and `prefetch` set: how a dataset runs, never what comes out of it."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from penstock.memory import parse_nbytes
+from penstock.stages.stage import whole_number
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a dataset is run; None is 'found by itself'."""
+
+    memory: int | None = None
+    threads: int | None = None
+    prefetch: int | None = None
+
+    @staticmethod
+    def checked(
+        *, memory: int | str | None, threads: int | None, prefetch: int | None = None
+    ) -> "Options":
+        """Return options, or raise with the rule that one of them breaks."""
+        return Options(
+            None if memory is None else parse_nbytes(memory),
+            None if threads is None else whole_number("threads", threads, least=0),
+            None if prefetch is None else whole_number("prefetch", prefetch, least=0),
+        )
+
+    def updated(self, other: "Options") -> "Options":
+        """Return these options with what `other` sets on top."""
+        values = {name: _last(getattr(self, name), getattr(other, name)) for name in _NAMES}
+        return Options(**values)
+
+    def joined(self, other: "Options") -> "Options":
+        """Return the options of two datasets that are combined; raise where they contradict."""
+        for name in _NAMES:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is not None and theirs is not None and mine != theirs:
+                raise ValueError(
+                    f"datasets that are combined must agree in their options, got {name}={mine} and "
+                    f"{name}={theirs}; set it after combining them instead."
+                )
+        return self.updated(other)
+
+
+def _last(mine: Any, theirs: Any) -> Any:
+    return mine if theirs is None else theirs
+
+
+_NAMES = tuple(field.name for field in fields(Options))

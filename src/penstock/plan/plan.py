@@ -1,0 +1,99 @@
+"""The plan: how large blocks are, how many are made ahead, by how many threads, in how many bytes."""
+
+import os
+from dataclasses import dataclass
+
+from penstock.memory import default_budget
+from penstock.plan.options import Options
+from penstock.rows import Flow, Node, Rows, rows_per_block
+from penstock.stages.segment import Segment, as_flow
+
+BLOCK_NBYTES = 1 << 21  # Large enough that handing it over costs nothing, small enough for a cache.
+_PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
+_MOST_AHEAD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a chain is run. It holds no thread, no file and no memory."""
+
+    node: Node
+    flow: Flow
+    budget: int
+    block_nbytes: int
+    block_rows: int
+    threads: int
+    ahead: int
+    """Blocks made before they are asked for."""
+    need: int
+    """The smallest budget that would do."""
+    total: int
+    """Bytes it will hold at most."""
+    why: str
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether blocks are made beside the consumer."""
+        return self.threads > 0 and self.ahead > 0
+
+
+def make_plan(node: Node, options: Options) -> Plan:
+    """Return the plan for a chain; it is the largest that the budget allows."""
+    flow = as_flow(node)
+    budget = default_budget() if options.memory is None else options.memory
+    threads, why = _threads(options)
+    smallest = _total(flow, 1, 0 if threads == 0 else 1)
+    block_nbytes = BLOCK_NBYTES
+    ahead = _ahead(options, node, block_nbytes, threads)
+    # First fewer blocks, then smaller ones: the order must never depend on either.
+    while (total := _total(flow, block_nbytes, ahead)) > budget and (ahead > 1 or block_nbytes > 1):
+        if ahead > 2:
+            ahead -= 1
+            why = "fewer ahead, so that they fit the budget"
+        elif block_nbytes > 1:
+            block_nbytes //= 2
+            why = "smaller blocks, so that they fit the budget"
+        else:
+            ahead -= 1
+    return Plan(
+        node=node,
+        flow=flow,
+        budget=budget,
+        block_nbytes=block_nbytes,
+        block_rows=rows_per_block(node, block_nbytes),
+        threads=min(threads, ahead),
+        ahead=ahead,
+        need=min(smallest, total),
+        total=max(total, smallest) if total > budget else total,
+        why=why,
+    )
+
+
+def _threads(options: Options) -> tuple[int, str]:
+    if options.prefetch == 0:
+        return 0, "prefetch(0): blocks are made when they are asked for"
+    if options.threads is not None:
+        return options.threads, f"threads={options.threads} by with_options"
+    cores = len(os.sched_getaffinity(0))
+    return cores, f"a thread for each of {cores} cores"
+
+
+def _ahead(options: Options, node: Node, block_nbytes: int, threads: int) -> int:
+    if threads == 0:
+        return 0
+    if options.prefetch is not None:
+        blocks = -(-options.prefetch // rows_per_block(node, block_nbytes))
+        return max(1, min(_MOST_AHEAD, blocks))
+    return threads + 1
+
+
+def _total(flow: Flow, block_nbytes: int, ahead: int) -> int:
+    pages = _PAGES_NBYTES * (ahead + 2) * (1 + _depth(flow))
+    return flow.holds_nbytes(block_nbytes, ahead) + pages
+
+
+def _depth(node: Node) -> int:
+    if isinstance(node, Segment):
+        node = node.rows
+    own = 1 if isinstance(node, Flow | Rows) else 0
+    return own + max((_depth(child) for child in node.inputs), default=0)

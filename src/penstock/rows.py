@@ -1,0 +1,223 @@
+"""The two kinds of node that a chain compiles to.
+
+`Rows` can be asked for any row by its number: everything exact rests on that. `Flow` can only be
+read forward, from a cursor. A stage makes a node from the node before it, and stays with `Rows`
+for as long as it can.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.clock import Clock
+from penstock.columns import Block
+from penstock.fields import Field, allocate_block, block_nbytes, row_nbytes
+from penstock.memory import Allocate, allocate_plain, buffer_nbytes
+from penstock.nest import Structure, unflatten
+
+Index = npt.NDArray[np.int64]
+RowSet = slice | Index
+"""Row numbers: a slice without a step, which is cheap to read, or an array."""
+Cursor = Any
+"""Where a flow stands: whole numbers, lists and dicts, so that JSON can hold it."""
+CursorAfter = Callable[[int], Cursor]
+"""The cursor after the first j rows of a parcel. It must not keep the rows themselves alive."""
+ENDLESS = 1 << 62
+"""The number of rows of what never ends: past any row number, and still an int64."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Executor(ABC):
+    """Runs work beside the consumer, if there are threads to run it on."""
+
+    @abstractmethod
+    def ordered(
+        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+    ) -> Iterator[Out]:
+        """Yield `function(x)` for each input, in order, some of them ahead of time."""
+
+    @property
+    @abstractmethod
+    def is_closing(self) -> bool:
+        """Whether whoever runs a user's function should stop at the next row."""
+
+
+class Inline(Executor):
+    """Runs all work in the thread that asks for it."""
+
+    is_closing = False
+
+    def ordered(
+        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+    ) -> Iterator[Out]:
+        """Yield `function(x)` for each input."""
+        return map(function, inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What reading takes besides the rows: which epoch it is, memory, helpers, a clock."""
+
+    epoch: int
+    allocate: Allocate
+    executor: Executor
+    clock: Clock
+    block_nbytes: int = 1 << 21
+    budget: int | None = None
+    """Bytes for all that is kept; None outside a stream, where nothing may be kept."""
+
+    def of_epoch(self, epoch: int) -> "Context":
+        """Return the same context for another epoch: that of one pass of a repeat."""
+        return replace(self, epoch=epoch)
+
+    def block(self, node: "Node", num_rows: int) -> Block:
+        """Return an empty block for rows of `node`."""
+        return allocate_block(node.fields, num_rows, self.allocate, aligned=node.is_batched)
+
+    def rows_per_block(self, node: "Node") -> int:
+        """Return how many rows of `node` a block of the planned size holds."""
+        return rows_per_block(node, self.block_nbytes)
+
+
+def plain_context(epoch: int = 0) -> Context:
+    """Return a context outside any stream: for reading a single row when a chain is built."""
+    return Context(epoch, allocate_plain, Inline(), Clock())
+
+
+class Node(ABC):
+    """What both kinds have: the fields of a row, how many rows, and what they are made from."""
+
+    fields: tuple[Field, ...]
+    structure: Structure
+    num_rows: int | None
+    is_batched: bool = False
+    """Whether a row of this node is a batch of rows."""
+    follows_epoch: bool = False
+    """Whether the rows differ from one epoch to the next."""
+    inputs: tuple["Node", ...] = ()
+    num_shuffles: int = 0
+    """How many shuffles stand before: each draws from numbers of its own."""
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there is no last row."""
+        return self.num_rows == ENDLESS
+
+    @property
+    def spec(self) -> Any:
+        """The nest of `ArraySpec` of a row."""
+        return unflatten(self.structure, [field.spec for field in self.fields])
+
+    @property
+    def row_nbytes(self) -> int:
+        """The bytes of one row, estimated where rows differ."""
+        return row_nbytes(self.fields)
+
+    def block_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a block of rows of this node, with the page it is rounded up to."""
+        return buffer_nbytes(block_nbytes(self.fields, num_rows, aligned=self.is_batched))
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the line that made this node, as the user would write it."""
+
+    @abstractmethod
+    def fingerprint(self) -> Any:
+        """Return what the order of the rows depends on, as JSON; inputs not included."""
+
+    def choice(self) -> str:
+        """Return what was chosen for this node and why, for `explain()`; '' if nothing was."""
+        return ""
+
+    def like(self, other: "Node") -> None:
+        """Take over what most stages leave as it is."""
+        self.fields = other.fields
+        self.structure = other.structure
+        self.num_rows = other.num_rows
+        self.is_batched = other.is_batched
+        self.follows_epoch = other.follows_epoch
+        self.inputs = (other,)
+        self.num_shuffles = other.num_shuffles
+
+
+class Rows(Node):
+    """Rows that can be had by number."""
+
+    num_rows: int
+
+    def read(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the given rows into `out`, which has room for just as many."""
+        mark = context.clock.enter()
+        try:
+            self.fill(rows, out, context)
+        finally:
+            context.clock.leave(mark, self, count(rows))
+
+    @abstractmethod
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Do the work of `read`."""
+
+    @abstractmethod
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a row comes from, for an error message: 'row 812 of data/part-3.npz'."""
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes that reading `num_rows` rows takes besides the block they go to."""
+        return max(
+            (node.staging_nbytes(num_rows) for node in self.inputs if isinstance(node, Rows)),
+            default=0,
+        )
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A finished block of consecutive rows of a flow."""
+
+    block: Block
+    size: int
+    cursor_after: CursorAfter
+    """The cursor of the flow after the first j rows of this parcel, for j from 0 to size."""
+
+
+class Flow(Node):
+    """Rows that can only be read forward."""
+
+    @abstractmethod
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield the rows from `cursor` on (None: from the first), in parcels of one row or more."""
+
+    @abstractmethod
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return the most bytes it keeps, with its inputs, for blocks of this size."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know before running it, for `explain()`."""
+        return ()
+
+
+def rows_per_block(node: Node, nbytes: int) -> int:
+    """Return how many rows of `node` make a block of about `nbytes`."""
+    return max(1, nbytes // max(1, block_nbytes(node.fields, 1, aligned=node.is_batched)))
+
+
+def count(rows: RowSet) -> int:
+    """Return how many rows there are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def as_index(rows: RowSet) -> Index:
+    """Return the row numbers as an array."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def shifted(rows: RowSet, offset: int) -> RowSet:
+    """Return each row number plus `offset`."""
+    if isinstance(rows, slice):
+        return slice(rows.start + offset, rows.stop + offset)
+    return rows + offset

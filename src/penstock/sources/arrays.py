@@ -1,0 +1,64 @@
+"""Rows of arrays that the user has: in memory, lazy, or as lists of bytes, str or arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.columns import Block
+from penstock.errors import LengthError
+from penstock.nest import field_names, flatten
+from penstock.rows import Context, Rows, RowSet, count
+from penstock.sources.leaves import Leaf, leaf_of
+
+
+class Arrays(Rows):
+    """Row i is element i of every array of a nest."""
+
+    def __init__(self, nest: Any) -> None:
+        values, self.structure = flatten(nest)
+        if not values:
+            raise ValueError("from_arrays needs at least one array, got an empty nest.")
+        names = field_names(self.structure)
+        self.leaves = tuple(leaf_of(value, name) for value, name in zip(values, names, strict=True))
+        self.num_rows = _same_length(self.leaves, names)
+        self.fields = tuple(leaf.field for leaf in self.leaves)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy the rows of each array, with one gather an array."""
+        if not count(rows):
+            return
+        for leaf, sink in zip(self.leaves, out.sinks, strict=True):
+            leaf.read(rows, sink)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what the copies that NumPy or a lazy array makes on the way take."""
+        return max(leaf.staging_nbytes(num_rows) for leaf in self.leaves)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the row's number."""
+        return f"row {row}"
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        return f"from_arrays({', '.join(leaf.describe() for leaf in self.leaves)})"
+
+    def fingerprint(self) -> Any:
+        """Return the fields and the number of rows: the order depends on nothing else."""
+        return ["arrays", [repr(field.spec) for field in self.fields], self.num_rows]
+
+    def choice(self) -> str:
+        """Return how the arrays are read."""
+        return "; ".join(dict.fromkeys(leaf.how for leaf in self.leaves))
+
+
+def _same_length(leaves: Sequence[Leaf], names: Sequence[str]) -> int:
+    first = leaves[0].num_rows
+    for leaf, name in zip(leaves, names, strict=True):
+        if leaf.num_rows != first:
+            raise LengthError(
+                f"all arrays must have the same number of rows, got {first} in field {names[0]!r} "
+                f"and {leaf.num_rows} in field {name!r}.\n"
+                "  wrong: from_arrays((x, y))  # len(x) != len(y)\n"
+                f"  right: from_arrays((x[:{min(first, leaf.num_rows)}], y[:{min(first, leaf.num_rows)}]))"
+                "  # if the first rows belong together"
+            )
+    return first

@@ -1,0 +1,237 @@
+"""One array of a nest, whatever it is, as something that reads rows into a column."""
+
+import itertools
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Array, Pieces, Sink, raw_rows, rows_are_contiguous
+from penstock.fields import Field
+from penstock.rows import Index, RowSet
+from penstock.spec import ArraySpec, dtype_name
+
+_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
+_SLICE_NBYTES = 1 << 22  # No slice of scattered rows is larger than this.
+
+
+class Leaf(ABC):
+    """One array of a nest: its field, its length, and how its rows are read."""
+
+    field: Field
+    num_rows: int
+    how: str
+
+    @abstractmethod
+    def read(self, rows: RowSet, sink: Sink) -> None:
+        """Read the given rows into a column; there is at least one."""
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes that a read takes besides the column."""
+        return 0
+
+    def describe(self) -> str:
+        """Return shape and dtype."""
+        shape = ", ".join(map(str, (self.num_rows, *self.field.spec.shape)))
+        return f"({shape}) {dtype_name(self.field.spec.dtype)}"
+
+
+class InMemory(Leaf):
+    """An ndarray of any dtype and strides."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.num_rows = len(array)
+        self.field = Field(ArraySpec(array.shape[1:], array.dtype))
+        self.is_contiguous = rows_are_contiguous(array)
+        self.raw = raw_rows(array, 1) if self.is_contiguous else None
+        self.how = "in memory, one gather a block" if self.is_contiguous else "in memory, strided"
+
+    def read(self, rows: RowSet, sink: Sink) -> None:
+        """Copy rows: a slice as one copy, scattered ones by the native gather."""
+        assert not isinstance(sink, Pieces)
+        if isinstance(rows, slice):
+            sink.put(self.array[rows])
+        elif self.raw is not None:
+            sink.gather(self.raw, rows)
+        else:
+            # Not np.take: it first makes a contiguous copy of the whole array.
+            sink.put(self.array[rows])
+
+    def __reduce__(self) -> tuple[type["InMemory"], tuple[Array]]:
+        """Pickle the array once, not its bytes as well."""
+        return InMemory, (self.array,)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the copy that NumPy's indexing makes."""
+        return 0 if self.is_contiguous else num_rows * self.field.nbytes
+
+
+class Lazy(Leaf):
+    """Anything with shape, dtype and slicing; only slices of it are ever asked for."""
+
+    def __init__(self, array: Any, name: str) -> None:
+        self.array = array
+        self.num_rows = int(array.shape[0])
+        self.field = Field(ArraySpec(array.shape[1:], np.dtype(array.dtype)))
+        self.how = f"{type(array).__module__.split('.')[0]} array read in slices"
+        probe = np.asarray(array[0:0])
+        if probe.dtype != self.field.spec.dtype or probe.shape != (0, *self.field.spec.shape):
+            raise TypeError(
+                f"field {name!r}: a slice of {type(array).__name__} must be an array of "
+                f"{self.field.spec}, got {probe.dtype} of shape {probe.shape}; "
+                "convert it first (a sparse matrix: x.toarray())."
+            )
+
+    def read(self, rows: RowSet, sink: Sink) -> None:
+        """Read a slice as it is, scattered rows by as few slices as is sensible."""
+        assert not isinstance(sink, Pieces)
+        if isinstance(rows, slice):
+            sink.put(np.asarray(self.array[rows]))
+            return
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        for start, stop in self._runs(ascending):
+            first, last = int(ascending[start]), int(ascending[stop - 1])
+            values = np.asarray(self.array[first : last + 1])
+            sink.at(order[start:stop]).put(values[ascending[start:stop] - first])
+
+    def _runs(self, ascending: Index) -> list[tuple[int, int]]:
+        width = max(1, self.field.nbytes)
+        far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
+        # A fixed grid keeps the largest slice small whatever lies between its rows.
+        other_cell = np.diff(ascending // max(1, _SLICE_NBYTES // width)) != 0
+        edges = [0, *(np.flatnonzero(far | other_cell) + 1).tolist(), len(ascending)]
+        return list(itertools.pairwise(edges))
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a slice and of the rows picked from it."""
+        width = self.field.nbytes
+        return 2 * min(self.num_rows * width, max(_SLICE_NBYTES, num_rows * width))
+
+
+class TextList(Leaf):
+    """A list of bytes or of str, each kept whole."""
+
+    how = "Python list, joined a block at a time"
+
+    def __init__(self, values: list[Any], kind: type) -> None:
+        self.values = values
+        self.num_rows = len(values)
+        mean = sum(map(len, values)) // max(1, len(values))
+        self.field = Field(ArraySpec((), kind), estimate=mean + 8)
+
+    def read(self, rows: RowSet, sink: Sink) -> None:
+        """Join the given values."""
+        assert isinstance(sink, Pieces)
+        sink.put(_picked(self.values, rows))
+
+
+class ArrayList(Leaf):
+    """A list of arrays of one dtype, whose shapes may differ."""
+
+    how = "Python list of arrays, joined a block at a time"
+
+    def __init__(self, values: list[Any], name: str) -> None:
+        self.values = values
+        self.num_rows = len(values)
+        first = values[0]
+        shape: list[int | None] = list(first.shape)
+        for row, value in enumerate(values):
+            if value.dtype != first.dtype or value.ndim != first.ndim:
+                raise ValueError(
+                    f"field {name!r}: the arrays of a list must agree in dtype and number of "
+                    f"dimensions, got {first.dtype} {first.shape} in row 0 and {value.dtype} "
+                    f"{value.shape} in row {row}."
+                )
+            for axis, size in enumerate(value.shape):
+                if shape[axis] != size:
+                    shape[axis] = None
+        mean = sum(value.nbytes for value in values) // len(values)
+        self.field = Field(ArraySpec(shape, first.dtype), estimate=mean + 16)
+
+    def read(self, rows: RowSet, sink: Sink) -> None:
+        """Copy the given arrays."""
+        values = _picked(self.values, rows)
+        sink.put(values if isinstance(sink, Pieces) else np.stack(values))
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the stack of arrays of one shape."""
+        return num_rows * self.field.nbytes if self.field.spec.is_fixed else 0
+
+
+def _picked(values: list[Any], rows: RowSet) -> list[Any]:
+    if isinstance(rows, slice):
+        return values[rows]
+    return [values[row] for row in rows.tolist()]
+
+
+def leaf_of(value: Any, name: str) -> Leaf:
+    """Return the reader for whatever the user gave as one array."""
+    if isinstance(value, list):
+        return _leaf_of_list(value, name)
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"field {name!r}: a masked array would lose its mask; fill it: x.filled(0)."
+        )
+    if not isinstance(value, np.ndarray):
+        value = _host_array(value, name)
+    if isinstance(value, np.ndarray):
+        value = value.view(np.ndarray)  # A memmap or matrix would make its views memmaps, too.
+    _check_dimensions(value, name)
+    return InMemory(value) if isinstance(value, np.ndarray) else Lazy(value, name)
+
+
+def _leaf_of_list(values: list[Any], name: str) -> Leaf:
+    if not values:
+        raise ValueError(
+            f"field {name!r} is an empty list, which has no dtype; give np.empty((0, ...), dtype)."
+        )
+    kinds = {type(value) for value in values}
+    if kinds <= {bytes, np.bytes_} or kinds <= {str, np.str_}:
+        return TextList(values, bytes if issubclass(kinds.pop(), bytes) else str)
+    if all(isinstance(value, np.ndarray) for value in values):
+        return ArrayList(values, name)
+    if all(issubclass(kind, int | float | complex | np.number | np.bool_) for kind in kinds):
+        return InMemory(np.asarray(values))
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise TypeError(
+        f"field {name!r}: a list must hold only bytes, only str, only numbers or only NumPy arrays, "
+        f"got {names}.\n  wrong: from_arrays([[1, 2], [3, 4]])\n"
+        "  right: from_arrays(np.asarray([[1, 2], [3, 4]]))"
+    )
+
+
+def _host_array(value: Any, name: str) -> Any:
+    """Return an ndarray over the memory of a tensor on the CPU or of a pandas column, else `value`."""
+    if hasattr(value, "to_numpy") and getattr(value, "ndim", 0) == 1:
+        return value.to_numpy()
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # torch, which may want a gradient
+        value = value.detach()
+        if value.device.type == "cpu":
+            return value.numpy()
+        return value
+    if hasattr(value, "__array__") and (hasattr(value, "__dlpack__") or hasattr(value, "numpy")):
+        return np.asarray(value)  # jax and TensorFlow
+    if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")):
+        raise TypeError(
+            f"field {name!r} must be an array (anything with shape, dtype and slicing), or a list of "
+            f"bytes or str, got {type(value).__name__}; a data frame goes in as "
+            "{column: frame[column] for column in frame}."
+        )
+    return value
+
+
+def _check_dimensions(value: Any, name: str) -> None:
+    if len(value.shape) == 0:
+        raise ValueError(
+            f"field {name!r} has no rows: it is a 0-d array; every array needs a first axis "
+            "(a constant for all rows: np.broadcast_to(value, (num_rows,)))."
+        )
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        raise TypeError(
+            f"field {name!r} has dtype {value.dtype}, which can't be kept in blocks.\n"
+            "  text: give a list of str (array.tolist()), or a fixed width (array.astype('U20'))\n"
+            "  arrays of different lengths: give a list of arrays (list(array))\n"
+            "  numbers: array.astype('float32')"
+        )

@@ -1,0 +1,1 @@
+"""What happens to rows: one file a stage."""

@@ -1,0 +1,199 @@
+"""batch: consecutive rows stacked along a new first axis."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.columns import Block, Index, Ragged, Text
+from penstock.fields import Field
+from penstock.memory import Allocate
+from penstock.nest import field_names
+from penstock.rows import (
+    ENDLESS,
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+    rows_per_block,
+)
+from penstock.spec import ArraySpec
+from penstock.stages.grouping import Grouping, batch_field, batch_lengths, check_batchable, group
+from penstock.stages.stage import Stage, StageFlow, StageRows
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Stage):
+    """Batches of `batch_size` rows; the last may be shorter unless it is dropped."""
+
+    batch_size: int
+    drop_remainder: bool = False
+
+    def build(self, node: Node) -> Node:
+        """Return the rows in batches."""
+        check_batchable(node.fields, field_names(node.structure), f"batch({self.batch_size})")
+        if isinstance(node, Rows):
+            return BatchedRows(self, node)
+        assert isinstance(node, Flow)
+        return BatchedFlow(self, node)
+
+    def num_batches(self, num_rows: int | None) -> int | None:
+        """Return how many batches `num_rows` rows make."""
+        if num_rows is None or num_rows == ENDLESS:
+            return num_rows
+        if self.drop_remainder:
+            return num_rows // self.batch_size
+        return -(-num_rows // self.batch_size)
+
+    def is_whole(self, num_rows: int | None) -> bool:
+        """Whether no batch is cut short, which makes the first dimension known."""
+        if self.drop_remainder or num_rows == ENDLESS:
+            return True
+        return num_rows is not None and num_rows % self.batch_size == 0
+
+    def field(self, field: Field, num_rows: int | None) -> Field:
+        """Return the field of a batch of rows."""
+        return batch_field(field, self.batch_size, is_whole=self.is_whole(num_rows))
+
+    def group(
+        self, number: int, rows: Text | Ragged, lengths: Index, spec: ArraySpec, allocate: Allocate
+    ) -> Ragged:
+        """Return batches of text."""
+        return group(rows, lengths, spec)
+
+    def describe(self) -> str:
+        """Return the call."""
+        rest = ", drop_remainder=True" if self.drop_remainder else ""
+        return f"batch({self.batch_size}{rest})"
+
+
+class BatchedRows(StageRows):
+    """Row i is rows i * batch_size to (i + 1) * batch_size of the input."""
+
+    stage: Batch
+
+    def __init__(self, stage: Batch, node: Rows) -> None:
+        super().__init__(stage, node)
+        self.is_batched = True
+        self.num_rows = stage.num_batches(node.num_rows) or 0
+        self.fields = tuple(stage.field(field, node.num_rows) for field in node.fields)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows of all batches at once, into the batches."""
+        size, total = self.stage.batch_size, self.input.num_rows
+        batches = as_index(rows)
+        lengths = batch_lengths(batches, size, total)
+        grouping = Grouping(self.input, out, lengths, size, context)
+        self.input.read(_rows_of(rows, size, total), grouping.rows, context)
+        grouping.finish(self.stage.group)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what reading the rows of the batches takes."""
+        nested = 2 * num_rows * self.row_nbytes if self.input.is_batched else 0
+        return nested + self.input.staging_nbytes(num_rows * self.stage.batch_size)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the batch, and where its first row comes from."""
+        first = self.input.locate(row * self.stage.batch_size, epoch)
+        return f"batch {row}, which starts with {first}"
+
+
+def _rows_of(batches: RowSet, size: int, total: int) -> RowSet:
+    if isinstance(batches, slice):
+        return slice(batches.start * size, min(total, batches.stop * size))
+    rows = (batches[:, None] * size + np.arange(size)).reshape(-1)
+    return rows[rows < total] if rows.size and rows.max() >= total else rows
+
+
+class BatchedFlow(StageFlow):
+    """Batches of a flow; the cursor is that of the input after the last row of a batch."""
+
+    stage: Batch
+
+    def __init__(self, stage: Batch, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        self.is_batched = True
+        self.num_rows = stage.num_batches(flow.num_rows)
+        self.fields = tuple(stage.field(field, flow.num_rows) for field in flow.fields)
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield as many whole batches as there are rows for, the remainder at the end."""
+        pending = Pending(self.stage.batch_size)
+        for parcel in self.input.parcels(cursor, context):
+            pending.add(parcel)
+            whole = pending.num_rows // self.stage.batch_size
+            if whole:
+                yield self._batches(pending, np.full(whole, self.stage.batch_size), context)
+        if pending.num_rows and not self.stage.drop_remainder:
+            yield self._batches(pending, np.array([pending.num_rows]), context)
+
+    def _batches(self, pending: "Pending", lengths: Index, context: Context) -> Parcel:
+        block = context.block(self, len(lengths))
+        grouping = Grouping(self.input, block, lengths, self.stage.batch_size, context)
+        cursors = pending.move(grouping.rows, lengths)
+        grouping.finish(self.stage.group)
+        return Parcel(block.finish(), len(lengths), cursors)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input keeps, the rows of an unfinished batch, and the batches made."""
+        rows = rows_per_block(self.input, block_nbytes)
+        batches = rows // self.stage.batch_size + 1
+        own = 2 * self.block_nbytes(batches) + self.input.block_nbytes(rows + self.stage.batch_size)
+        return own + self.input.holds_nbytes(block_nbytes, ahead)
+
+
+class Pending:
+    """Rows that wait until their batch is full, in the blocks they came in."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.parts: list[tuple[Parcel, int]] = []
+        self.num_rows = 0
+
+    def add(self, parcel: Parcel) -> None:
+        """Add the rows of a parcel."""
+        if parcel.size:
+            self.parts.append((parcel, 0))
+            self.num_rows += parcel.size
+
+    def move(self, rows: Block, lengths: Index) -> "Cursors":
+        """Copy the rows of the next batches to `rows`; return the cursor after each batch."""
+        ends = np.cumsum(lengths)
+        total = int(ends[-1])
+        used: list[tuple[int, CursorAfter, int]] = []
+        filled = 0
+        while filled < total:
+            parcel, start = self.parts[0]
+            stop = min(parcel.size, start + total - filled)
+            slots = np.arange(filled, filled + stop - start)
+            rows.at(slots).copy_from(parcel.block, np.arange(start, stop))
+            used.append((filled, parcel.cursor_after, start))
+            filled += stop - start
+            if stop == parcel.size:
+                self.parts.pop(0)
+            else:
+                self.parts[0] = (parcel, stop)
+        self.num_rows -= total
+        return Cursors(ends.tolist(), used)
+
+
+class Cursors:
+    """The cursor of the input after each batch, worked out only when it is asked for."""
+
+    __slots__ = ("ends", "used")
+
+    def __init__(self, ends: list[int], used: list[tuple[int, CursorAfter, int]]) -> None:
+        self.ends = ends
+        self.used = used
+
+    def __call__(self, offset: int) -> Cursor:
+        """Return the cursor after `offset` batches."""
+        end = self.ends[offset - 1] if offset else 0
+        parts = [part for part in self.used if part[0] < max(end, 1)]
+        filled, cursor_after, start = parts[-1]
+        return cursor_after(start + end - filled)

@@ -1,0 +1,223 @@
+"""cache: the rows of the first epoch, kept in memory, in the order they had."""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Block
+from penstock.fields import allocate_block
+from penstock.memory import Account, Pool, process_ledger
+from penstock.rows import (
+    Context,
+    Cursor,
+    Flow,
+    Index,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+    count,
+    rows_per_block,
+)
+from penstock.stages.segment import Segment
+from penstock.stages.stage import Stage, StageFlow, StageRows
+
+_CHUNK_NBYTES = 1 << 22
+
+
+class Store:
+    """The memory of one cache, shared by all streams over it, and freed with the last dataset."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.pool: Pool | None = None
+        self.account: Account | None = None
+        self.block: Block | None = None
+        self.is_filled: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+        self.chunk_locks: list[threading.Lock] = []
+        self.table: Table | None = None
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[()]]:
+        """A copy in another process starts empty."""
+        return Store, ()
+
+    def reserve(self, nbytes: int, context: Context, name: str) -> Pool:
+        """Set `nbytes` more aside for this cache, or raise with the budget that would do."""
+        with self.lock:
+            why = "a cache in memory keeps every row"
+            budget = context.budget or 0
+            if self.account is None or self.pool is None:
+                self.account = process_ledger.open(
+                    name, budget=budget, need=nbytes, want=nbytes, why=why
+                )
+                self.pool = Pool(self.account)
+                weakref.finalize(self, self.account.close)
+            else:
+                process_ledger.extend(self.account, nbytes, budget=budget, why=why)
+            return self.pool
+
+
+@dataclass(frozen=True, slots=True)
+class Cache(Stage):
+    """All rows before it, frozen as they are in epoch 0."""
+
+    store: Store = field(default_factory=Store, compare=False)
+
+    def build(self, node: Node) -> Node:
+        """Return the cached rows."""
+        if node.is_endless:
+            raise ValueError("cache can't keep rows without end: put it before repeat().")
+        if isinstance(node, Rows):
+            return CachedRows(self, node)
+        assert isinstance(node, Flow)
+        return CachedFlow(self, node)
+
+    def describe(self) -> str:
+        """Return the call."""
+        return "cache()"
+
+
+class CachedRows(StageRows):
+    """Rows that are read once; a chunk of them is filled when it is first asked for."""
+
+    stage: Cache
+
+    def __init__(self, stage: Cache, node: Rows) -> None:
+        super().__init__(stage, node)
+        self.follows_epoch = False
+        self.is_fixed = all(f.storage_shape is not None for f in node.fields)
+        self.chunk_rows = rows_per_block(node, _CHUNK_NBYTES)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from the cache; fill what is missing first."""
+        if not count(rows):
+            return
+        if context.budget is None:  # A chain being built only looks at one row.
+            self.input.read(rows, out, context.of_epoch(0))
+            return
+        index = as_index(rows)
+        block = self._block(context)
+        if self.is_fixed:
+            for chunk in np.unique(index // self.chunk_rows).tolist():
+                self._fill_chunk(chunk, block, context.of_epoch(0))
+        out.copy_from(block, index)
+
+    def _block(self, context: Context) -> Block:
+        store = self.stage.store
+        with store.lock:
+            if store.block is None:
+                pool = store.reserve(
+                    self.block_nbytes(self.num_rows) + (1 << 16), context, self.describe()
+                )
+                block = allocate_block(
+                    self.fields, self.num_rows, pool.lease, aligned=self.is_batched
+                )
+                chunks = -(-self.num_rows // self.chunk_rows)
+                if not self.is_fixed:
+                    # Where rows differ in size nobody knows where a chunk goes: fill it all now.
+                    for chunk in range(chunks):
+                        self._read_chunk(chunk, block, context.of_epoch(0))
+                store.is_filled = np.zeros(chunks, bool)
+                store.chunk_locks = [threading.Lock() for _ in range(chunks)]
+                store.block = block.finish()
+            return store.block
+
+    def _fill_chunk(self, chunk: int, block: Block, context: Context) -> None:
+        store = self.stage.store
+        assert store.is_filled is not None
+        if not store.is_filled[chunk]:
+            with store.chunk_locks[chunk]:
+                if not store.is_filled[chunk]:
+                    self._read_chunk(chunk, block, context)
+                    store.is_filled[chunk] = True
+
+    def _read_chunk(self, chunk: int, block: Block, context: Context) -> None:
+        start = chunk * self.chunk_rows
+        stop = min(self.num_rows, start + self.chunk_rows)
+        self.input.read(slice(start, stop), block.at(np.arange(start, stop)), context)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what filling a chunk takes."""
+        return self.input.staging_nbytes(self.chunk_rows)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a cached row came from."""
+        return self.input.locate(row, 0)
+
+    def choice(self) -> str:
+        """Return when it is filled."""
+        return "in memory; each chunk is filled when it is first read"
+
+
+class CachedFlow(StageFlow):
+    """A flow read once, to its end, when a stream over it starts; after that, rows by number."""
+
+    stage: Cache
+
+    def __init__(self, stage: Cache, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        self.follows_epoch = False
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield rows of the cache from the cursor, a row number, on."""
+        if context.budget is None:  # A chain being built only looks at one row.
+            return self.input.parcels(None, context.of_epoch(0))
+        return Segment(self.table(context)).parcels(cursor, context)
+
+    def table(self, context: Context) -> "Table":
+        """Return the cached rows, after reading the flow to its end the first time."""
+        store = self.stage.store
+        with store.lock:
+            if store.table is None:
+                blocks = []
+                for parcel in self.input.parcels(None, context.of_epoch(0)):
+                    nbytes = self.block_nbytes(parcel.size)
+                    nbytes = max(nbytes, parcel.block.nbytes) + (1 << 16)
+                    pool = store.reserve(nbytes, context, self.describe())
+                    block = allocate_block(
+                        self.fields, parcel.size, pool.lease, aligned=self.is_batched
+                    )
+                    block.copy_from(parcel.block, np.arange(parcel.size))
+                    blocks.append(block.finish())
+                store.table = Table(self, blocks)
+            return store.table
+
+    def choice(self) -> str:
+        """Return when it is filled."""
+        return "in memory; read to its end when the first stream starts"
+
+
+class Table(Rows):
+    """The rows of a full cache."""
+
+    def __init__(self, flow: CachedFlow, blocks: list[Block]) -> None:
+        self.like(flow)
+        self.inputs = ()
+        self.blocks = blocks
+        self.starts = np.cumsum([0] + [block.num_rows for block in blocks])
+        self.num_rows = int(self.starts[-1])
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from the blocks they are in."""
+        index = as_index(rows)
+        blocks = np.searchsorted(self.starts, index, side="right") - 1
+        for number in np.unique(blocks).tolist():
+            slots: Index = np.flatnonzero(blocks == number)
+            out.at(slots).copy_from(self.blocks[number], index[slots] - self.starts[number])
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the row's number."""
+        return f"cached row {row}"
+
+    def describe(self) -> str:
+        """Return what it is."""
+        return "cache()"
+
+    def fingerprint(self) -> Any:
+        """Return what it is: the cache it belongs to stands in the chain."""
+        return "cache()"

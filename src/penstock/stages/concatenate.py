@@ -1,0 +1,123 @@
+"""concatenate: all rows of one dataset, then all rows of the next."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Block
+from penstock.fields import Field
+from penstock.rows import (
+    ENDLESS,
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+    shifted,
+)
+from penstock.stages.combine import merged_fields, read_part, transfer
+from penstock.stages.segment import as_flow
+
+
+def concatenated(nodes: Sequence[Node]) -> Node:
+    """Return the rows of each input, one input after the other."""
+    fields = merged_fields(nodes, "concatenate")
+    endless = next((n for n, node in enumerate(nodes) if node.is_endless), len(nodes) - 1)
+    if all(isinstance(node, Rows) for node in nodes) and endless == len(nodes) - 1:
+        return ConcatenatedRows([node for node in nodes if isinstance(node, Rows)], fields)
+    return ConcatenatedFlow([as_flow(node) for node in nodes], nodes, fields)
+
+
+class _Concatenated(Node):
+    def _join(self, nodes: Sequence[Node], fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self.structure = nodes[0].structure
+        self.is_batched = any(node.is_batched for node in nodes)
+        self.follows_epoch = any(node.follows_epoch for node in nodes)
+        self.num_shuffles = max(node.num_shuffles for node in nodes)
+        self.inputs = tuple(nodes)
+
+    def describe(self) -> str:
+        """Return the call."""
+        return f"concatenate({len(self.inputs)} datasets)"
+
+    def fingerprint(self) -> Any:
+        """Return what it is."""
+        return self.describe()
+
+
+class ConcatenatedRows(_Concatenated, Rows):
+    """Row i is a row of the input whose range i falls into."""
+
+    def __init__(self, nodes: Sequence[Rows], fields: tuple[Field, ...]) -> None:
+        self._join(nodes, fields)
+        self.nodes = nodes
+        self.starts = np.cumsum([0] + [node.num_rows for node in nodes])
+        self.num_rows = ENDLESS if nodes[-1].is_endless else int(self.starts[-1])
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows of each input into their places."""
+        index = as_index(rows)
+        owners = np.searchsorted(self.starts[1:-1], index, side="right")
+        for number in np.unique(owners).tolist():
+            node, start = self.nodes[number], -int(self.starts[number])
+            slots = np.flatnonzero(owners == number)
+            if len(slots) == len(index):
+                read_part(node, shifted(rows, start), out, self.fields, context)
+            else:
+                read_part(node, index[slots] + start, out.at(slots), self.fields, context)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what the inputs need, and a copy where their rows must be widened."""
+        return num_rows * self.row_nbytes + max(
+            node.staging_nbytes(num_rows) for node in self.nodes
+        )
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a row comes from."""
+        number = int(np.searchsorted(self.starts[1:-1], row, side="right"))
+        where = self.nodes[number].locate(row - int(self.starts[number]), epoch)
+        return f"{where} of input {number}"
+
+
+class ConcatenatedFlow(_Concatenated, Flow):
+    """Flows one after the other; the cursor is which one, and its own."""
+
+    def __init__(
+        self, flows: Sequence[Flow], nodes: Sequence[Node], fields: tuple[Field, ...]
+    ) -> None:
+        self._join(nodes, fields)
+        self.flows = flows
+        lengths = [node.num_rows for node in nodes]
+        known = [length for length in lengths if length is not None]
+        if any(node.is_endless for node in nodes):
+            self.num_rows = ENDLESS
+        else:
+            self.num_rows = sum(known) if len(known) == len(lengths) else None
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield the parcels of each flow."""
+        first, inner = (0, None) if cursor is None else cursor
+        for number in range(first, len(self.flows)):
+            for parcel in self.flows[number].parcels(inner, context):
+                block = context.block(self, parcel.size)
+                transfer(parcel.block, np.arange(parcel.size), block)
+                yield Parcel(
+                    block.finish(), parcel.size, partial(_after, number, parcel.cursor_after)
+                )
+            inner = None
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the largest input keeps, and the copy made of its blocks."""
+        own = 2 * max(block_nbytes, self.block_nbytes(1))
+        return own + max(flow.holds_nbytes(block_nbytes, ahead) for flow in self.flows)
+
+
+def _after(number: int, cursor_after: CursorAfter, offset: int) -> Cursor:
+    return [number, cursor_after(offset)]

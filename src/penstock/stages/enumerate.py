@@ -1,0 +1,87 @@
+"""enumerate: each row with its number before it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from penstock.columns import Block, Fixed
+from penstock.fields import Field
+from penstock.nest import flatten, tuple_of
+from penstock.rows import Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet, as_index
+from penstock.spec import ArraySpec
+from penstock.stages.stage import Stage, StageFlow, StageRows
+
+_NUMBER = Field(ArraySpec((), np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerate(Stage):
+    """(number, row), the number an int64 that starts at `start`."""
+
+    start: int = 0
+
+    def build(self, node: Node) -> Node:
+        """Return the rows with their numbers."""
+        if isinstance(node, Rows):
+            return EnumeratedRows(self, node)
+        assert isinstance(node, Flow)
+        return EnumeratedFlow(self, node)
+
+    def describe(self) -> str:
+        """Return the call."""
+        return f"enumerate({self.start or ''})"
+
+
+def _add_number(node: Node) -> None:
+    node.fields = (_NUMBER, *node.fields)
+    node.structure = tuple_of([flatten(0)[1], node.structure])
+
+
+class EnumeratedRows(StageRows):
+    """(i, row i of the input)."""
+
+    stage: Enumerate
+
+    def __init__(self, stage: Enumerate, node: Rows) -> None:
+        super().__init__(stage, node)
+        _add_number(self)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows, and write their numbers beside them."""
+        numbers = out.sinks[0]
+        assert isinstance(numbers, Fixed)
+        numbers.put(as_index(rows) + self.stage.start)
+        self.input.read(rows, out.part(1, len(out.sinks)), context)
+
+
+class EnumeratedFlow(StageFlow):
+    """A flow with a count; the cursor is the count, and that of the input."""
+
+    stage: Enumerate
+
+    def __init__(self, stage: Enumerate, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        _add_number(self)
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield each parcel with the numbers of its rows."""
+        passed, inner = (0, None) if cursor is None else cursor
+        for parcel in self.input.parcels(inner, context):
+            block = context.block(self, parcel.size)
+            numbers = block.sinks[0]
+            assert isinstance(numbers, Fixed)
+            numbers.put(np.arange(parcel.size) + passed + self.stage.start)
+            block.part(1, len(block.sinks)).copy_from(parcel.block, np.arange(parcel.size))
+            yield Parcel(block.finish(), parcel.size, partial(_after, passed, parcel.cursor_after))
+            passed += parcel.size
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input keeps, and the copy with numbers."""
+        own = 2 * max(block_nbytes, self.block_nbytes(1))
+        return own + self.input.holds_nbytes(block_nbytes, ahead)
+
+
+def _after(passed: int, cursor_after: CursorAfter, offset: int) -> Cursor:
+    return [passed + offset, cursor_after(offset)]

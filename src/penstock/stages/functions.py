@@ -1,0 +1,194 @@
+"""Calling the user's functions: with a row as they expect it, and with errors that say where."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Block, Fixed
+from penstock.errors import FunctionError, SpecMismatchError
+from penstock.fields import Field
+from penstock.nest import Structure, builder, field_names, flatten
+from penstock.order import round_keys
+from penstock.spec import ArraySpec, spec_of_value
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A function of the user's, the stage it is for, and the line of theirs that put it there."""
+
+    function: Callable[..., Any]
+    stage: str
+    site: str = field(compare=False)
+
+    def __post_init__(self) -> None:
+        """Check that it can be called."""
+        if not callable(self.function):
+            raise TypeError(f"{self.stage} needs a function, got {type(self.function).__name__}.")
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        inner = self.function
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__)
+
+    def describe(self) -> str:
+        """Return 'map(normalize)'."""
+        return f"{self.stage}({self.name.rsplit('.', 1)[-1]})"
+
+    def failure(self, where: str, error: BaseException) -> FunctionError:
+        """Return the error that tells which function failed, on which row, and why."""
+        return FunctionError(f"{self._place()} failed on {where}: {type(error).__name__}: {error}")
+
+    def mismatch(self, where: str, text: str) -> SpecMismatchError:
+        """Return the error for a result that is not what was declared."""
+        return SpecMismatchError(f"{self._place()}, on {where}: {text}")
+
+    def _place(self) -> str:
+        code = getattr(self.function, "__code__", None)
+        defined = (
+            f" (defined at {os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+            if code
+            else ""
+        )
+        return (
+            f"{self.describe()}, {self.site}{defined}"
+            if self.site
+            else f"{self.describe()}{defined}"
+        )
+
+    def caller(self, structure: Structure) -> Callable[[Sequence[Any]], Any]:
+        """Return what calls the function with the leaves of a row: a tuple's parts as arguments."""
+        build = builder(structure)
+        function = self.function
+        if build is None:
+            return lambda leaves: function(*leaves)
+        if structure.type is tuple:
+            return lambda leaves: function(*build(leaves))
+        return lambda leaves: function(build(leaves))
+
+
+class RowRandom:
+    """NumPy generators that depend on seed, epoch and row alone, at the cost of setting a counter."""
+
+    def __init__(self, seed: int, epoch: int) -> None:
+        key = round_keys((seed, epoch), 2)
+        self._bits = np.random.Philox(key=key)
+        self._state: dict[str, Any] = self._bits.state
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, row: int) -> np.random.Generator:
+        """Return the generator of one row; it is the same object each time, set anew."""
+        state = self._state
+        # The row goes into the high words: a row may draw 2**130 bits before it meets the next.
+        state["state"]["counter"] = np.array([0, 0, row, 0], np.uint64)
+        state["buffer_pos"] = 4
+        state["has_uint32"] = 0
+        self._bits.state = state
+        return self._generator
+
+
+class Results:
+    """Takes the results of a function, checks each against its spec, and puts them into a block."""
+
+    def __init__(
+        self, function: UserFunction, structure: Structure, fields: Sequence[Field], out: Block
+    ) -> None:
+        self.function = function
+        self.structure = structure
+        self.fields = fields
+        self.out = out
+        self.names = field_names(structure)
+        self.is_bare = structure == flatten(0)[1]
+        self.lists: list[list[Any]] = [[] for _ in fields]
+        self.shapes = [f.spec.shape if f.spec.is_fixed else None for f in fields]
+
+    def put(self, row: int, result: Any, where: Callable[[], str]) -> None:
+        """Put the result for one row into the block."""
+        if self.is_bare:
+            leaves = [result]
+        else:
+            leaves, structure = flatten(result)
+            if structure != self.structure:
+                raise self.function.mismatch(where(), _nest_text(structure, self.structure))
+        for number, value in enumerate(leaves):
+            sink = self.out.sinks[number]
+            if isinstance(sink, Fixed):
+                dtype = sink.grouped.dtype
+                if (
+                    type(value) is not np.ndarray
+                    or value.dtype != dtype
+                    or value.shape != self.shapes[number]
+                ):
+                    value = self._checked(number, value, where)
+                sink.put_row(row, value)
+            else:
+                self.lists[number].append(self._checked(number, value, where))
+
+    def finish(self) -> None:
+        """Put what is of variable size into the block: all rows at once."""
+        for sink, values in zip(self.out.sinks, self.lists, strict=True):
+            if not isinstance(sink, Fixed):
+                sink.put(values)
+
+    def _checked(self, number: int, value: Any, where: Callable[[], str]) -> Any:
+        spec = self.fields[number].spec
+        try:
+            return conformed(value, spec)
+        except (TypeError, ValueError) as error:
+            name = self.names[number]
+            text = f"returned for field {name!r} {error}"
+            raise self.function.mismatch(where(), text) from None
+
+
+def conformed(value: Any, spec: ArraySpec) -> Any:
+    """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely."""
+    if not isinstance(spec.dtype, np.dtype):
+        found = spec_of_value(value)
+        if found.dtype is not spec.dtype or not spec.admits(found.fixed_shape):
+            raise ValueError(f"{found}, but {spec} is declared.")
+        return value if not spec.shape else np.asarray(value, object)
+    array = np.asarray(value)
+    if not spec.admits(array.shape):
+        cure = ""
+        if len(array.shape) == len(spec.shape):
+            cure = f" If it may differ from row to row, give spec={_loosened(spec, array.shape)}."
+        raise ValueError(f"an array of shape {array.shape}, but {spec} is declared.{cure}")
+    if array.dtype != spec.dtype:
+        is_weak = isinstance(value, bool | int | float | complex)
+        if not (is_weak and _fits(array, spec.dtype)) and not np.can_cast(array.dtype, spec.dtype):
+            raise ValueError(
+                f"dtype {array.dtype}, which can't become {spec.dtype} without loss; "
+                f"return value.astype({str(spec.dtype)!r}), or declare another spec."
+            )
+        array = array.astype(spec.dtype)
+    return array
+
+
+def _fits(array: "np.ndarray[Any, Any]", dtype: np.dtype[Any]) -> bool:
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not (
+        array.dtype.kind in "iub" and dtype.kind in "iufc"
+    ):
+        return False
+    return bool(dtype.kind in "fc" or array.astype(dtype) == array)
+
+
+def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
+    sizes = [a if a == b else None for a, b in zip(spec.shape, shape, strict=True)]
+    return ArraySpec(sizes, spec.dtype)
+
+
+def _nest_text(got: Structure, want: Structure) -> str:
+    hint = (
+        " Did it forget to return something?" if str(got) == "PyTreeSpec(None, NoneIsLeaf)" else ""
+    )
+    return f"returned a nest {_plain(got)}, but {_plain(want)} is declared.{hint}"
+
+
+def _plain(structure: Structure) -> str:
+    return str(structure).removeprefix("PyTreeSpec(").split(", NoneIsLeaf")[0].rstrip(")") or "*"

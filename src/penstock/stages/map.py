@@ -1,0 +1,240 @@
+"""map: the user's function on every row, or on every batch after `batch`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Block
+from penstock.errors import StreamClosedError
+from penstock.fields import Field
+from penstock.nest import Structure, flatten
+from penstock.rows import (
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Index,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+    count,
+    plain_context,
+    rows_per_block,
+)
+from penstock.spec import ArraySpec, spec_of_value
+from penstock.stages.functions import Results, RowRandom, UserFunction
+from penstock.stages.stage import Stage, StageFlow, StageRows
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Stage):
+    """`function` of every row; with a seed, the function gets a generator as its last argument."""
+
+    function: UserFunction
+    seed: int | None = None
+    spec: Any = None
+
+    def build(self, node: Node) -> Node:
+        """Return the mapped rows; runs the function once unless its spec is given."""
+        structure, fields = self._declared() if self.spec is not None else self._found(node)
+        if isinstance(node, Rows):
+            return MappedRows(self, node, structure, fields)
+        assert isinstance(node, Flow)
+        return MappedFlow(self, node, structure, fields)
+
+    def _declared(self) -> tuple[Structure, tuple[Field, ...]]:
+        leaves, structure = flatten(self.spec)
+        for leaf in leaves:
+            if not isinstance(leaf, ArraySpec):
+                raise TypeError(f"spec must be a nest of ArraySpec, got {leaf!r}.")
+        return structure, tuple(Field(leaf) for leaf in leaves)
+
+    def _found(self, node: Node) -> tuple[Structure, tuple[Field, ...]]:
+        leaves, where, leading = example_row(node)
+        random = None if self.seed is None else RowRandom(self.seed, 0).at(0)
+        try:
+            result = call(self.function, node.structure, leaves, random)
+        except Exception as error:
+            failure = self.function.failure(f"{where}, which was tried to learn its result", error)
+            raise failure from error
+        values, structure = flatten(result)
+        fields = []
+        for value in values:
+            try:
+                spec = spec_of_value(value)
+            except TypeError as error:
+                hint = " Did it forget to return something?" if value is None else ""
+                raise self.function.mismatch(where, f"{error}{hint}") from None
+            nbytes = (
+                np.asarray(value).nbytes if not isinstance(value, bytes | str) else len(value) + 16
+            )
+            if leading is not None and spec.shape and spec.shape[0] == leading:
+                # The batches before it may be cut short, and so may what it makes of them.
+                spec = ArraySpec((None, *spec.shape[1:]), spec.dtype)
+            fields.append(Field(spec, estimate=nbytes + 64))
+        return structure, tuple(fields)
+
+    def apply(
+        self,
+        node: Node,
+        block: Block,
+        rows: Index,
+        out: "MappedRows | MappedFlow",
+        into: Block,
+        context: Context,
+    ) -> None:
+        """Run the function on every row of a finished block, whose numbers are `rows`."""
+        results = Results(self.function, out.structure, out.fields, into)
+        caller = self.function.caller(node.structure)
+        random = None if self.seed is None else RowRandom(self.seed, context.epoch)
+        executor = context.executor
+        numbers = rows.tolist()
+        elements = block.elements(len(numbers), None)
+        for row, leaves in enumerate(elements):
+            if executor.is_closing:
+                raise StreamClosedError("the stream was closed.")
+            where = partial(locate, node, numbers[row], context.epoch)
+            try:
+                if random is None:
+                    result = caller(leaves)
+                else:
+                    result = self._seeded(node.structure, leaves, random.at(numbers[row]))
+            except Exception as error:
+                raise self.function.failure(where(), error) from error
+            results.put(row, result, where)
+        results.finish()
+
+    def _seeded(self, structure: Structure, leaves: Any, random: np.random.Generator) -> Any:
+        return call(self.function, structure, leaves, random)
+
+    def describe(self) -> str:
+        """Return the call."""
+        seed = "" if self.seed is None else f", seed={self.seed}"
+        return f"{self.function.describe()[:-1]}{seed})"
+
+    def fingerprint(self) -> Any:
+        """Return the name of the function, not its code: a comment may change between runs."""
+        return [self.describe()]
+
+
+def call(
+    function: UserFunction, structure: Structure, leaves: Any, random: np.random.Generator | None
+) -> Any:
+    """Call a function with one row, and a generator after it if there is one."""
+    row = structure.unflatten(leaves)
+    arguments = row if structure.type is tuple else (row,)
+    return (
+        function.function(*arguments) if random is None else function.function(*arguments, random)
+    )
+
+
+def example_row(node: Node) -> tuple[list[Any], str, int | None]:
+    """Return the leaves of the first row, where it comes from, and its length if it is a batch."""
+    context = plain_context()
+    where = "row 0"
+    if isinstance(node, Rows) and node.num_rows:
+        block = context.block(node, 1)
+        node.read(slice(0, 1), block, context)
+        leaves = block.finish().row(0)
+        where = node.locate(0, 0)
+    elif isinstance(node, Flow) and (parcel := next(node.parcels(None, context), None)) is not None:
+        leaves = parcel.block.row(0)
+    else:
+        # No rows at all: the function is shown zeros, so that empty datasets can be mapped, too.
+        leaves = [_blank(field) for field in node.fields]
+        where = "a row of zeros (there are no rows)"
+    may_be_cut = node.is_batched and any(f.spec.shape[:1] == (None,) for f in node.fields)
+    leading = next(
+        (len(v) for v, f in zip(leaves, node.fields, strict=True) if f.spec.shape[:1] == (None,)),
+        None,
+    )
+    return leaves, where, leading if may_be_cut else None
+
+
+def _blank(field: Field) -> Any:
+    shape = tuple(size or 0 for size in field.spec.shape)
+    if isinstance(field.spec.dtype, np.dtype):
+        return np.zeros(shape, field.spec.dtype)[()]
+    return np.full(shape, field.spec.dtype(), object) if shape else field.spec.dtype()
+
+
+def locate(node: Node, row: int, epoch: int) -> str:
+    """Return where a row comes from; a flow only knows its number."""
+    return node.locate(row, epoch) if isinstance(node, Rows) else f"row {row}"
+
+
+class MappedRows(StageRows):
+    """Row i is the function of row i of the input."""
+
+    stage: Map
+
+    def __init__(
+        self, stage: Map, node: Rows, structure: Structure, fields: tuple[Field, ...]
+    ) -> None:
+        super().__init__(stage, node)
+        self.structure = structure
+        self.fields = fields
+        self.follows_epoch = node.follows_epoch or stage.seed is not None
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows of the input, and run the function on each."""
+        size = count(rows)
+        block = context.block(self.input, size)
+        self.input.read(rows, block, context)
+        self.stage.apply(self.input, block.finish(), as_index(rows), self, out, context)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the rows that the function is called with."""
+        return self.input.block_nbytes(num_rows) + self.input.staging_nbytes(num_rows)
+
+
+class MappedFlow(StageFlow):
+    """The function of every row of a flow; the cursor is the row's number, and that of the input."""
+
+    stage: Map
+
+    def __init__(
+        self, stage: Map, flow: Flow, structure: Structure, fields: tuple[Field, ...]
+    ) -> None:
+        super().__init__(stage, flow)
+        self.structure = structure
+        self.fields = fields
+        self.follows_epoch = flow.follows_epoch or stage.seed is not None
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield mapped parcels, made ahead in parallel."""
+        passed, inner = (0, None) if cursor is None else cursor
+
+        def numbered() -> Iterator[tuple[int, Parcel]]:
+            number = passed
+            for parcel in self.input.parcels(inner, context):
+                yield number, parcel
+                number += parcel.size
+
+        def apply(item: tuple[int, Parcel]) -> Parcel:
+            first, parcel = item
+            mark = context.clock.enter()
+            block = context.block(self, parcel.size)
+            rows = np.arange(first, first + parcel.size)
+            self.stage.apply(self.input, parcel.block, rows, self, block, context)
+            context.clock.leave(mark, self, parcel.size)
+            return Parcel(block.finish(), parcel.size, partial(_after, first, parcel.cursor_after))
+
+        return context.executor.ordered(
+            apply, numbered(), lambda item: self.block_nbytes(item[1].size)
+        )
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input keeps, its blocks in flight, and the mapped ones."""
+        rows = rows_per_block(self.input, block_nbytes)
+        own = (ahead + 1) * (self.block_nbytes(rows) + self.input.block_nbytes(rows))
+        return own + self.input.holds_nbytes(block_nbytes, ahead)
+
+
+def _after(first: int, cursor_after: CursorAfter, offset: int) -> Cursor:
+    return [first + offset, cursor_after(offset)]

@@ -1,0 +1,121 @@
+"""repeat: several passes over the rows, each an epoch of its own for what stands before it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from penstock.columns import Block
+from penstock.rows import (
+    ENDLESS,
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+)
+from penstock.stages.stage import Stage, StageFlow, StageRows
+
+_PASSES = 1 << 40  # Epochs set aside for the passes of one endless repeat.
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Stage):
+    """`count` passes, or passes without end (None; -1 as in tf.data)."""
+
+    count: int | None
+
+    def build(self, node: Node) -> Node:
+        """Return the passes one after the other."""
+        if isinstance(node, Rows):
+            return RepeatedRows(self, node)
+        assert isinstance(node, Flow)
+        return RepeatedFlow(self, node)
+
+    def num_rows(self, rows: int | None) -> int | None:
+        """Return how many rows all passes have together."""
+        if rows is None or rows == 0 or rows == ENDLESS:
+            return rows if self.count != 0 else 0
+        if self.count is None:
+            return ENDLESS
+        if rows * self.count >= ENDLESS:
+            raise ValueError(f"{self.describe()} makes {rows * self.count} rows, more than 2**62.")
+        return rows * self.count
+
+    def epoch(self, epoch: int, number: int) -> int:
+        """Return the epoch that pass `number` is for what stands before."""
+        return epoch * (_PASSES if self.count is None else self.count) + number
+
+    def describe(self) -> str:
+        """Return the call."""
+        return f"repeat({'' if self.count is None else self.count})"
+
+
+class RepeatedRows(StageRows):
+    """Row i is row i % num_rows of pass i // num_rows."""
+
+    stage: Repeat
+
+    def __init__(self, stage: Repeat, node: Rows) -> None:
+        super().__init__(stage, node)
+        self.num_rows = stage.num_rows(node.num_rows) or 0
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read each pass for itself where passes differ, all at once where they don't."""
+        length = self.input.num_rows
+        if isinstance(rows, slice) and rows.start // length == (rows.stop - 1) // length:
+            number = rows.start // length
+            inner = context.of_epoch(self.stage.epoch(context.epoch, number))
+            shift = number * length
+            self.input.read(slice(rows.start - shift, rows.stop - shift), out, inner)
+            return
+        passes, positions = np.divmod(as_index(rows), length)
+        if not self.input.follows_epoch:
+            self.input.read(positions, out, context)
+            return
+        for number in np.unique(passes).tolist():
+            slots = np.flatnonzero(passes == number)
+            inner = context.of_epoch(self.stage.epoch(context.epoch, number))
+            self.input.read(positions[slots], out.at(slots), inner)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a row comes from, and in which pass."""
+        number, position = divmod(row, self.input.num_rows)
+        where = self.input.locate(position, self.stage.epoch(epoch, number))
+        return f"{where} (pass {number})"
+
+
+class RepeatedFlow(StageFlow):
+    """A flow started again and again; the cursor is the pass, and that of the input."""
+
+    stage: Repeat
+
+    def __init__(self, stage: Repeat, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        self.num_rows = stage.num_rows(flow.num_rows)
+        if stage.count is None and flow.num_rows is None:
+            self.num_rows = ENDLESS
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield pass after pass; ends if a whole pass has no rows."""
+        number, inner = (0, None) if cursor is None else cursor
+        while self.stage.count is None or number < self.stage.count:
+            is_empty = inner is None
+            within = context.of_epoch(self.stage.epoch(context.epoch, number))
+            for parcel in self.input.parcels(inner, within):
+                is_empty = False
+                yield Parcel(
+                    parcel.block, parcel.size, partial(_in_pass, number, parcel.cursor_after)
+                )
+            if is_empty:
+                return
+            number, inner = number + 1, None
+
+
+def _in_pass(number: int, cursor_after: CursorAfter, offset: int) -> Cursor:
+    return [number, cursor_after(offset)]

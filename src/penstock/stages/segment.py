@@ -1,0 +1,87 @@
+"""Rows read one after the other: how a chain of rows becomes a flow of parcels."""
+
+from collections.abc import Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from penstock.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+
+_FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
+_LONG = (
+    0.01  # Seconds. Blocks that take longer to make don't grow: a slow function sets their size.
+)
+
+
+class Segment(Flow):
+    """All rows of a node, in blocks; the cursor is the number of the next row."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.like(rows)
+        self.rows = rows
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield blocks of consecutive rows, read ahead in parallel."""
+        pace = _Pace(rows_per_block(self.rows, context.block_nbytes))
+
+        def read(span: tuple[int, int]) -> Parcel:
+            started = perf_counter()
+            size = span[1] - span[0]
+            block = context.block(self.rows, size)
+            self.rows.read(slice(*span), block, context)
+            pace.took(size, perf_counter() - started)
+            return Parcel(block.finish(), size, partial(_advance, span[0]))
+
+        def nbytes(span: tuple[int, int]) -> int:
+            size = span[1] - span[0]
+            return self.rows.block_nbytes(size) + self.rows.staging_nbytes(size)
+
+        spans = pace.spans(0 if cursor is None else int(cursor), self.rows.num_rows)
+        return context.executor.ordered(read, spans, nbytes)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return the bytes of the blocks in flight, and of the one being looked at."""
+        size = rows_per_block(self.rows, block_nbytes)
+        block = self.rows.block_nbytes(size)
+        return (ahead + 1) * block + ahead * self.rows.staging_nbytes(size)
+
+    def describe(self) -> str:
+        """Return the call that made the rows."""
+        return self.rows.describe()
+
+    def fingerprint(self) -> Any:
+        """Return what the order of the rows depends on."""
+        return self.rows.fingerprint()
+
+
+class _Pace:
+    """How many rows the next block gets: small at first, then as many as are quick to make."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.size = max(1, most // _FIRST)
+        self.may_grow = True
+
+    def took(self, size: int, seconds: float) -> None:
+        if size == self.size and seconds * 2 > _LONG:
+            self.may_grow = False
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        while start < stop:
+            end = min(stop, start + self.size)
+            yield start, end
+            start = end
+            if self.may_grow:
+                self.size = min(self.most, self.size * 2)
+
+
+def _advance(start: int, offset: int) -> int:
+    return start + offset
+
+
+def as_flow(node: Node) -> Flow:
+    """Return `node` as a flow."""
+    if isinstance(node, Flow):
+        return node
+    assert isinstance(node, Rows)
+    return Segment(node)

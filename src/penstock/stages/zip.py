@@ -1,0 +1,117 @@
+"""zip: rows of several datasets side by side."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock.columns import Block
+from penstock.errors import LengthError
+from penstock.nest import tuple_of
+from penstock.rows import ENDLESS, Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet
+from penstock.stages.combine import Puller
+from penstock.stages.segment import as_flow
+
+
+def zipped(nodes: Sequence[Node], *, strict: bool) -> Node:
+    """Return rows that are tuples of one row of each input."""
+    lengths = [node.num_rows for node in nodes]
+    known = [length for length in lengths if length is not None]
+    if strict and len(set(known)) > 1:
+        text = " and ".join("endless" if length == ENDLESS else str(length) for length in lengths)
+        raise LengthError(
+            f"zip needs datasets of the same length, got {text} rows.\n"
+            "  to stop at the shortest: ps.zip(a, b, strict=False)"
+        )
+    if len(known) == len(lengths) and all(isinstance(node, Rows) for node in nodes):
+        return ZippedRows([node for node in nodes if isinstance(node, Rows)], min(known), strict)
+    return ZippedFlow([as_flow(node) for node in nodes], nodes, strict)
+
+
+class _Zipped(Node):
+    strict: bool
+
+    def _join(self, nodes: Sequence[Node], strict: bool) -> None:
+        self.fields = tuple(field for node in nodes for field in node.fields)
+        self.structure = tuple_of([node.structure for node in nodes])
+        self.is_batched = any(node.is_batched for node in nodes)
+        self.follows_epoch = any(node.follows_epoch for node in nodes)
+        self.num_shuffles = max(node.num_shuffles for node in nodes)
+        self.inputs = tuple(nodes)
+        self.strict = strict
+
+    def describe(self) -> str:
+        """Return the call."""
+        return f"zip({len(self.inputs)} datasets{'' if self.strict else ', strict=False'})"
+
+    def fingerprint(self) -> Any:
+        """Return what it is."""
+        return self.describe()
+
+
+class ZippedRows(_Zipped, Rows):
+    """Row i is (row i of a, row i of b, ...)."""
+
+    def __init__(self, nodes: Sequence[Rows], num_rows: int, strict: bool) -> None:
+        self._join(nodes, strict)
+        self.nodes = nodes
+        self.num_rows = num_rows
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the columns of each input."""
+        start = 0
+        for node in self.nodes:
+            stop = start + len(node.fields)
+            node.read(rows, out.part(start, stop), context)
+            start = stop
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where the parts of a row come from."""
+        return " with ".join(node.locate(row, epoch) for node in self.nodes)
+
+
+class ZippedFlow(_Zipped, Flow):
+    """Flows side by side; the cursor is the list of theirs."""
+
+    def __init__(self, flows: Sequence[Flow], nodes: Sequence[Node], strict: bool) -> None:
+        self._join(nodes, strict)
+        self.flows = flows
+        known = [node.num_rows for node in nodes if node.num_rows is not None]
+        self.num_rows = min(known) if len(known) == len(nodes) else None
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield as many rows at a time as every input has ready."""
+        cursors = [None] * len(self.flows) if cursor is None else cursor
+        pullers = [Puller(flow, at, context) for flow, at in zip(self.flows, cursors, strict=True)]
+        passed = 0
+        while True:
+            available = [puller.available() for puller in pullers]
+            size = min(available)
+            if size == 0:
+                self._check_end(available, passed)
+                return
+            block = context.block(self, size)
+            before = [puller.cursors() for puller in pullers]
+            start = 0
+            for puller, flow in zip(pullers, self.flows, strict=True):
+                stop = start + len(flow.fields)
+                puller.take(size, block.part(start, stop))
+                start = stop
+            passed += size
+            yield Parcel(block.finish(), size, _after(before))
+
+    def _check_end(self, available: list[int], passed: int) -> None:
+        if self.strict and any(available):
+            ended = [str(number) for number, left in enumerate(available) if left == 0]
+            raise LengthError(
+                f"zip needs datasets of the same length, but input {', '.join(ended)} ended after "
+                f"{passed} rows of this stream and the others did not; "
+                "to stop at the shortest: ps.zip(a, b, strict=False)."
+            )
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the inputs keep, and the rows side by side."""
+        own = 2 * max(block_nbytes, self.block_nbytes(1)) * len(self.flows)
+        return own + sum(flow.holds_nbytes(block_nbytes, ahead) for flow in self.flows)
+
+
+def _after(before: list[tuple[CursorAfter, int]]) -> CursorAfter:
+    return lambda offset: [cursor_after(used + offset) for cursor_after, used in before]

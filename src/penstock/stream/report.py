@@ -1,0 +1,72 @@
+"""The report: what a stream did, where the time went, and what to change."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.memory import format_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """The time that one stage took itself, over all threads."""
+
+    call: str
+    seconds: float
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a stream has done so far; `print` it, or look at its fields."""
+
+    epoch: int
+    num_elements: int
+    nbytes: int
+    seconds: float
+    """Since the stream was opened."""
+    waited_seconds: float
+    """How long the consumer waited for data."""
+    stages: tuple[StageTime, ...]
+    threads: int
+    num_blocks: int
+    peak_nbytes: int
+    held_nbytes: int
+    """The most that the consumer kept alive of batches it had gone past."""
+    budget_nbytes: int
+
+    @property
+    def elements_per_second(self) -> float:
+        """Batches (or rows, without `batch`) a second."""
+        return self.num_elements / self.seconds if self.seconds else 0.0
+
+    @property
+    def bottleneck(self) -> str:
+        """The stage that took the most time, or 'the consumer' if data was always there."""
+        if self.seconds and self.waited_seconds < 0.02 * self.seconds:
+            return "the consumer"
+        return max(self.stages, key=lambda stage: stage.seconds).call if self.stages else ""
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        share = 100 * self.waited_seconds / self.seconds if self.seconds else 0.0
+        yield (
+            f"epoch {self.epoch}: {self.num_elements} elements, {format_nbytes(self.nbytes)} in "
+            f"{self.num_blocks} blocks, {self.seconds:.3f} s ({self.elements_per_second:,.0f} a second)"
+        )
+        yield f"  waited for data   {self.waited_seconds:.3f} s ({share:.1f} %)"
+        for stage in self.stages:
+            yield f"  {stage.seconds:9.3f} s  {stage.call}, {stage.num_rows} rows"
+        yield (
+            f"  memory            peak {format_nbytes(self.peak_nbytes)} of a budget of "
+            f"{format_nbytes(self.budget_nbytes)}, held by the consumer {format_nbytes(self.held_nbytes)}"
+        )
+        yield f"  bottleneck        {self.bottleneck}{self._advice()}"
+
+    def _advice(self) -> str:
+        if self.bottleneck == "the consumer":
+            return ": data was always ready"
+        if self.bottleneck.startswith(("map", "filter")):
+            return ": make the function faster, or call it on batches (.batch(n).map(f))"
+        return ""

@@ -1,0 +1,271 @@
+"""The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
+
+import gc
+import hashlib
+import json
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.columns import Block
+from penstock.errors import PenstockWarning, StateError, StreamClosedError
+from penstock.memory import Pool, format_nbytes, process_ledger
+from penstock.nest import builder
+from penstock.plan import Plan
+from penstock.rows import Context, Cursor, Executor, Inline, Node, Parcel, Rows
+from penstock.stages.segment import Segment
+from penstock.stream.report import Report, StageTime
+from penstock.stream.threads import Pump, Threads
+
+STATE_VERSION = 1
+
+
+class _Engine:
+    """The threads and buffers of a stream. It must not refer to the stream: that is how an
+    abandoned stream is noticed.
+    """
+
+    def __init__(self, plan: Plan, epoch: int, cursor: Cursor) -> None:
+        self.account = process_ledger.open(
+            plan.node.describe(),
+            budget=plan.budget,
+            need=plan.need,
+            want=plan.total,
+            why="its smallest blocks",
+        )
+        self.pool = Pool(self.account)
+        self.clock = Clock()
+        self.threads = Threads(plan.threads, plan.ahead, self.account) if plan.is_threaded else None
+        executor: Executor = self.threads or Inline()
+        context = Context(
+            epoch, self.pool.lease, executor, self.clock, plan.block_nbytes, plan.budget
+        )
+        self.source = plan.flow.parcels(cursor, context)
+        # Blocks of a segment are made ahead by the threads themselves; anything else needs a
+        # thread that asks for the next parcel while the consumer is busy.
+        needs_pump = plan.is_threaded and not isinstance(plan.flow, Segment)
+        self.pump = Pump(self.source, plan.ahead) if needs_pump else None
+        self.parcels: Iterator[Parcel] = self.pump or self.source
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        if self.threads is not None:
+            self.threads.stop()
+        if self.pump is not None:
+            self.pump.close()
+        close = getattr(self.source, "close", None)
+        if close is not None:
+            close()
+        if self.threads is not None:
+            self.threads.close()
+        self.pool.close()
+
+
+class Stream:
+    """One epoch, as an iterator. Close it, use it in `with`, or just let go of it."""
+
+    def __init__(self, plan: Plan, *, epoch: int = 0, state: dict[str, Any] | None = None) -> None:
+        self._plan = plan
+        self._fingerprint = fingerprint(plan.node)
+        cursor: Cursor = None
+        self._passed = 0
+        if state is not None:
+            epoch, self._passed, cursor = self._read_state(state, epoch)
+        self._epoch = epoch
+        self._start = cursor
+        self._build = builder(plan.node.structure)
+        self._parcel: Parcel | None = None
+        self._next: Parcel | None = None
+        self._elements: Iterator[Any] = iter(())
+        self._count = 0
+        """Elements handed out of the current parcel."""
+        self._is_ended = False
+        self._is_closed = False
+        self._nbytes = 0
+        self._num_blocks = 0
+        self._waited = 0.0
+        self._has_warned = False
+        self._opened = perf_counter()
+        self._seconds: float | None = None
+        self._engine = _Engine(plan, epoch, cursor)
+        self._finalizer = weakref.finalize(self, self._engine.close)
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch (or row, without `batch`); it is the caller's to keep."""
+        for element in self._elements:
+            self._count += 1
+            return element
+        try:
+            self._advance()
+        except BaseException:
+            self.close()
+            raise
+        self._count = 1
+        return next(self._elements)
+
+    def _advance(self) -> None:
+        """Go on to the next parcel, or raise StopIteration."""
+        if self._is_closed and not self._is_ended:
+            raise StreamClosedError("the stream is closed; open another one with ds.stream().")
+        parcel = self._take_parcel()
+        if parcel is None:
+            raise StopIteration
+        self._elements = parcel.block.elements(parcel.size, self._build)
+        self._nbytes += parcel.block.nbytes
+        self._num_blocks += 1
+        self._parcel = parcel
+
+    def _take_parcel(self) -> Parcel | None:
+        if self._parcel is not None:
+            self._passed += self._parcel.size
+            self._start = self._parcel.cursor_after(self._parcel.size)
+            leases = self._parcel.block.leases
+            self._elements = iter(())
+            self._parcel = None
+            self._count = 0
+            self._engine.pool.write_off(leases)
+            self._mind_held()
+        parcel, self._next = self._next, None
+        if parcel is not None or self._is_ended:
+            return parcel
+        started = perf_counter()
+        parcel = next(self._engine.parcels, None)
+        self._waited += perf_counter() - started
+        self._is_ended = parcel is None
+        return parcel
+
+    def _mind_held(self) -> None:
+        """Collect what only the garbage collector frees, and say once if batches pile up."""
+        account = self._engine.account
+        if account.held > 2 * self._plan.block_nbytes:
+            gc.collect(0)  # JAX frees the memory of a batch late, and some only in a collection.
+        if account.held > self._plan.budget and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{format_nbytes(account.held)} of batches are still referred to after the loop went "
+                f"past them, more than the memory budget of {format_nbytes(self._plan.budget)}. "
+                "Keep results instead of batches, or copy what you need of them.",
+                PenstockWarning,
+                stacklevel=5,
+            )
+
+    def blocks(self) -> Iterator[tuple[Block, int]]:
+        """Yield what is left of the stream a block at a time: the block, and how many elements."""
+        while (parcel := self._take_parcel()) is not None:
+            self._num_blocks += 1
+            self._nbytes += parcel.block.nbytes
+            self._passed += parcel.size
+            yield parcel.block, parcel.size
+            self._engine.pool.write_off(parcel.block.leases)
+        self.close()
+
+    def state(self) -> dict[str, Any]:
+        """Return where the consumer stands, as a small dict that JSON can hold."""
+        epoch, passed, cursor = self._epoch, self._passed + self._count, self._start
+        if self._parcel is not None:
+            cursor = self._parcel.cursor_after(self._count)
+        if self._is_at_end():
+            epoch, passed, cursor = self._epoch + 1, 0, None
+        return {
+            "version": STATE_VERSION,
+            "fingerprint": self._fingerprint,
+            "epoch": epoch,
+            "element": passed,
+            "cursor": cursor,
+        }
+
+    def _is_at_end(self) -> bool:
+        node = self._plan.node
+        if isinstance(node, Rows):
+            return self._passed + self._count >= node.num_rows
+        if self._parcel is not None and self._count < self._parcel.size:
+            return False
+        if self._next is None and not self._is_ended and not self._is_closed:
+            # Only the next parcel tells whether there is one.
+            self._next = next(self._engine.parcels, None)
+            self._is_ended = self._next is None
+        return self._next is None and self._is_ended
+
+    def _read_state(self, state: dict[str, Any], epoch: int) -> tuple[int, int, Cursor]:
+        if not isinstance(state, dict) or "fingerprint" not in state or "cursor" not in state:
+            raise StateError(f"state must be a dict made by stream.state(), got {state!r:.80}.")
+        if state.get("version") != STATE_VERSION:
+            raise StateError(
+                f"this state has version {state.get('version')!r}, and this penstock reads version "
+                f"{STATE_VERSION}; use the version of penstock that made it."
+            )
+        if state["fingerprint"] != self._fingerprint:
+            raise StateError(
+                f"this state belongs to another pipeline: it has fingerprint {state['fingerprint']}, "
+                f"this dataset {self._fingerprint}. Rows, seeds, batch sizes and the order of the stages "
+                "must be those of the run that saved it."
+            )
+        if epoch not in (0, state["epoch"]):
+            raise StateError(
+                f"epoch={epoch} contradicts the state, which is in epoch {state['epoch']}."
+            )
+        return int(state["epoch"]), int(state["element"]), state["cursor"]
+
+    def report(self) -> Report:
+        """Return what the stream has done so far."""
+        seconds = perf_counter() - self._opened if self._seconds is None else self._seconds
+        clock = self._engine.clock
+        nodes = list(_walk(self._plan.node))
+        return Report(
+            epoch=self._epoch,
+            num_elements=self._passed + self._count,
+            nbytes=self._nbytes,
+            seconds=seconds,
+            waited_seconds=self._waited,
+            stages=tuple(
+                StageTime(node.describe(), clock.seconds(node), clock.num_rows(node))
+                for node in nodes
+            ),
+            threads=self._plan.threads,
+            num_blocks=self._num_blocks,
+            peak_nbytes=self._engine.account.peak,
+            held_nbytes=self._engine.account.held_peak,
+            budget_nbytes=self._plan.budget,
+        )
+
+    def close(self) -> None:
+        """End its threads and free its buffers; batches that were handed out stay valid."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._parcel is not None:
+                self._start = self._parcel.cursor_after(self._count)
+                self._passed, self._count = self._passed + self._count, 0
+            self._parcel = self._next = None
+            self._elements = iter(())
+            self._seconds = perf_counter() - self._opened
+            self._finalizer()
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def fingerprint(node: Node) -> str:
+    """Return a short text that is the same for chains that give the same rows in the same order."""
+    text = json.dumps([item.fingerprint() for item in _walk(node)], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    for child in node.inputs:
+        yield from _walk(child)
+    yield node

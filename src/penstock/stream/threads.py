@@ -1,0 +1,201 @@
+"""Threads that work ahead of the consumer, in order, within what the ledger granted."""
+
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from penstock.errors import StreamClosedError
+from penstock.memory import Account
+from penstock.rows import Executor, In, Out
+
+_numbers = itertools.count()
+
+
+class _Task:
+    """A call to be made on some thread, and its result."""
+
+    __slots__ = ("_done", "argument", "error", "function", "is_cancelled", "nbytes", "result")
+
+    def __init__(self, function: Callable[[Any], Any], argument: Any, nbytes: int) -> None:
+        self.function = function
+        self.argument = argument
+        self.nbytes = nbytes
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.is_cancelled = False
+        # A plain lock is the cheapest thing to wait for, and Ctrl-C interrupts it.
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._done.locked()
+
+    def run(self, is_closing: bool) -> None:
+        try:
+            if is_closing:
+                raise StreamClosedError("the stream was closed.")
+            if not self.is_cancelled:
+                self.result = self.function(self.argument)
+        except BaseException as error:  # noqa: BLE001  # It is the consumer who must see it.
+            self.error = error
+        finally:
+            self.argument = None
+            self._done.release()
+
+    def wait(self) -> Any:
+        with self._done:
+            pass
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        result, self.result = self.result, None
+        return result
+
+
+class Threads(Executor):
+    """A few threads, and the order in which what they make is handed out."""
+
+    def __init__(self, count: int, ahead: int, account: Account) -> None:
+        self._ahead = ahead
+        self._account = account
+        self._outstanding = 0
+        self._is_closing = False
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        number = next(_numbers)
+        self._threads = [
+            threading.Thread(target=self._work, name=f"penstock-{number}-{worker}", daemon=True)
+            for worker in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether whoever runs a user's function should stop at the next row."""
+        return self._is_closing
+
+    def ordered(
+        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+    ) -> Iterator[Out]:
+        """Yield `function(x)` for each input, in order, as many ahead as planned and granted.
+
+        All bookkeeping is done by the thread that iterates, at the moment it asks for the next
+        block: nothing has to be woken, and what is granted can't be overrun by a race.
+        """
+        pending: deque[_Task] = deque()
+        source = iter(inputs)
+        spare: deque[In] = deque()
+        is_ended = False
+        try:
+            while True:
+                # One more each time, and more than that only while the first is not ready: the
+                # inputs may be parcels that have to be made themselves.
+                is_first = True
+                while not is_ended and len(pending) <= self._ahead:
+                    if pending and pending[0].is_done and not is_first:
+                        break
+                    is_first = False
+                    if not spare:
+                        try:
+                            spare.append(next(source))
+                        except StopIteration:
+                            is_ended = True
+                            break
+                    cost = nbytes(spare[0])
+                    if pending and self._outstanding + cost > self._account.grant:
+                        break
+                    task = _Task(function, spare.popleft(), cost)
+                    self._outstanding += cost
+                    pending.append(task)
+                    self._tasks.put(task)
+                if not pending:
+                    return
+                # Not through a variable: it would keep the block alive while the consumer has it.
+                yield pending[0].wait()
+                self._outstanding -= pending.popleft().nbytes
+        finally:
+            for task in pending:
+                task.is_cancelled = True
+                self._outstanding -= task.nbytes
+
+    def stop(self) -> None:
+        """Tell what runs to stop at the next row, and what waits not to start."""
+        self._is_closing = True
+
+    def close(self) -> None:
+        """End the threads; a user's function that runs is waited for, up to the end of its row."""
+        self.stop()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            # The garbage collector may close an abandoned stream from one of its own threads.
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task.run(self._is_closing)
+            del task  # A thread that waits must not keep the last block alive.
+
+
+class Pump:
+    """Runs a flow on a thread of its own, a few parcels ahead of the consumer."""
+
+    def __init__(self, parcels: Iterator[Any], ahead: int) -> None:
+        self._parcels = parcels
+        self._room = threading.Semaphore(max(1, ahead))
+        self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._is_closing = False
+        self._is_ended = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"penstock-pump-{next(_numbers)}", daemon=True
+        )
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next parcel."""
+        if self._is_ended:
+            raise StopIteration
+        parcel, error = self._made.get()
+        self._room.release()
+        if error is not None:
+            self._is_ended = True
+            raise error
+        if parcel is None:
+            self._is_ended = True
+            raise StopIteration
+        return parcel
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            while True:
+                self._room.acquire()
+                if self._is_closing:
+                    break
+                parcel = next(self._parcels, None)
+                if parcel is None:
+                    break
+                self._made.put((parcel, None))
+                del parcel
+        except BaseException as raised:  # noqa: BLE001  # It is the consumer who must see it.
+            error = raised
+        finally:
+            close = getattr(self._parcels, "close", None)
+            if close is not None:
+                close()
+            self._made.put((None, error))
+
+    def close(self) -> None:
+        """End the thread, and drop what it made."""
+        self._is_closing = True
+        self._room.release()
+        if self._thread is not threading.current_thread():
+            self._thread.join()

@@ -1,0 +1,32 @@
+"""User code in processes of its own: a pool of workers, the memory they share, and when they are worth it."""
+
+from penstock.workers.arena import Arena, carve, carved_nbytes
+from penstock.workers.errors import (
+    CannotPickle,
+    PoolClosed,
+    RemoteError,
+    RemoteTraceback,
+    WorkerDied,
+    WorkersUnavailable,
+)
+from penstock.workers.lock_probe import Measurement, holds_lock
+from penstock.workers.pickling import pickle_function
+from penstock.workers.pool import TaskResult, WorkerPool, unavailable_reason
+
+__all__ = [
+    "Arena",
+    "CannotPickle",
+    "Measurement",
+    "PoolClosed",
+    "RemoteError",
+    "RemoteTraceback",
+    "TaskResult",
+    "WorkerDied",
+    "WorkerPool",
+    "WorkersUnavailable",
+    "carve",
+    "carved_nbytes",
+    "holds_lock",
+    "pickle_function",
+    "unavailable_reason",
+]

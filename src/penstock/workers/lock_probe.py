@@ -1,0 +1,155 @@
+"""Does a function hold the interpreter lock? A short measurement, made once, before the first batch."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+# Two threads make 1.0 times the calls of one if the lock is held all the time, and 2.0 if never.
+_SPEEDUP_OF_FREE = 1.5
+# Of the budget: beside another thread, then alone. Threads change hands every 5 ms, so the first
+# part has to be several times that.
+_BESIDE_SHARE, _ALONE_SHARE = 0.75, 0.25
+# On a busy machine a lap takes longer, to get its share of the cores; but not longer than this.
+_MOST_BUDGETS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured, what follows from it, and why, in words."""
+
+    holds: bool
+    speedup: float
+    """The calls of two threads over those of one, had each a core to itself."""
+    seconds_per_call: float
+    num_calls: int
+    waited_for_core: float
+    """The share of the time that the thread was ready to run and other programs had the core.
+
+    It is not part of `speedup`, so that a busy machine does not pass for a held lock.
+    """
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Lap:
+    """What one thread did: calls, and how long it ran, slept, and waited for a core, in seconds."""
+
+    num_calls: int
+    running: float
+    asleep: float
+    queued: float
+
+
+def holds_lock(
+    function: Callable[..., Any], *sample_inputs: Any, budget_seconds: float = 0.05
+) -> Measurement:
+    """Tell whether function(*sample_inputs) keeps other Python threads from running.
+
+    Calls it for about `budget_seconds`, on this thread and on one more; at least four times, however
+    slow it is. What it raises is raised here.
+
+    >>> holds_lock(lambda: sum(range(1000))).holds
+    True
+    """
+    begun = time.perf_counter()
+    with _Rival(function, sample_inputs) as rival:
+        beside = _run_lap(function, sample_inputs, budget_seconds * _BESIDE_SHARE)
+    alone = _run_lap(function, sample_inputs, budget_seconds * _ALONE_SHARE)
+    # A thread that waits for the lock is asleep. What a call sleeps by itself it also sleeps alone;
+    # what it runs is taken from beside the rival, since cores that share a cache run slower.
+    running = beside.running / beside.num_calls
+    free = running + alone.asleep / alone.num_calls
+    speedup = 2 * free / (running + beside.asleep / beside.num_calls)
+    seconds = time.perf_counter() - begun
+    num_calls = beside.num_calls + rival.num_calls + alone.num_calls
+    seconds_per_call = (alone.running + alone.asleep) / alone.num_calls
+    holds = speedup < _SPEEDUP_OF_FREE
+    verdict = "holds the interpreter lock" if holds else "lets go of the interpreter lock"
+    return Measurement(
+        holds=holds,
+        speedup=speedup,
+        seconds_per_call=seconds_per_call,
+        num_calls=num_calls,
+        waited_for_core=(beside.queued + alone.queued) / seconds,
+        seconds=seconds,
+        reason=(
+            f"{verdict}: two threads make {speedup:.2f} times the calls of one "
+            f"({_duration(seconds_per_call)} a call, {num_calls} calls in {_duration(seconds)})"
+        ),
+    )
+
+
+class _Rival:
+    """A thread that calls the function again and again, from its second call on beside us."""
+
+    def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+        self.num_calls = 0
+        self._function, self._inputs = function, inputs
+        self._is_warm = threading.Event()
+        self._is_over = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock lock probe", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over:
+                self._function(*self._inputs)
+                self.num_calls += 1
+                # The first call may pay for imports and caches, and is nobody's measure.
+                self._is_warm.set()
+        except BaseException as error:  # noqa: BLE001  raised by __exit__, on the caller's thread
+            self._error = error
+        finally:
+            self._is_warm.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._is_warm.wait()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._is_over = True
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _run_lap(function: Callable[..., Any], inputs: tuple[Any, ...], seconds: float) -> _Lap:
+    """Call function at least once and until this thread ran or slept for `seconds`."""
+    queued, running = _seconds_queued(), time.thread_time()
+    start = time.perf_counter()
+    deadline, latest = start + seconds, start + seconds * _MOST_BUDGETS
+    num_calls = 0
+    while True:
+        function(*inputs)
+        num_calls += 1
+        now = time.perf_counter()
+        if now >= deadline:
+            missing = seconds - (now - start) + (_seconds_queued() - queued)
+            if missing <= 0 or now >= latest:
+                break
+            deadline = min(now + missing, latest)
+    running = time.thread_time() - running
+    queued = _seconds_queued() - queued
+    asleep = max(0.0, time.perf_counter() - start - running - queued)
+    return _Lap(num_calls, max(running, 1e-9), asleep, queued)
+
+
+def _seconds_queued() -> float:
+    """Return how long this thread was ready to run but had no core; 0 where the system won't say."""
+    with suppress(OSError, IndexError, ValueError):
+        fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        try:
+            return int(os.read(fd, 100).split()[1]) * 1e-9
+        finally:
+            os.close(fd)
+    return 0.0
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,144 @@
+"""Sending a function to another process by cloudpickle, and saying in words why one cannot be sent."""
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.workers.errors import CannotPickle
+
+# Deep enough for a variable of a function in an attribute of an object in a partial.
+_SEARCH_DEPTH = 6
+
+
+def pickle_function(function: Callable[..., Any], *, name: str | None = None) -> bytes:
+    """Return function as bytes that a fresh process can load; lambdas, closures, notebooks work.
+
+    What lives in importable modules goes by name, all else by value.
+
+    >>> import pickle
+    >>> pickle.loads(pickle_function(lambda x: 2 * x))(21)
+    42
+    """
+    cloudpickle = load_cloudpickle()
+    module = _module_to_copy(function)
+    if module is not None:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(function, protocol=5))
+    except Exception as error:
+        # Looked for while the module still goes by value, or the search would blame something else.
+        raise CannotPickle(_explain(function, name or _label(function), error)) from error
+    finally:
+        if module is not None:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def load_cloudpickle() -> Any:
+    """Return the cloudpickle module, or say how to get it."""
+    try:
+        import cloudpickle
+    except ImportError:
+        raise ImportError(
+            "running functions in processes needs cloudpickle: pip install 'penstock[processes]'"
+        ) from None
+    return cloudpickle
+
+
+def _explain(function: Any, label: str, error: Exception) -> str:
+    path, culprit = _find_culprit(function)
+    kind = type(culprit)
+    return (
+        f"{label} cannot be sent to worker processes: {path or 'it'} is a {kind.__module__}."
+        f"{kind.__qualname__}, which cannot be pickled ({error}). Make it inside the function "
+        "(once: keep it in a global that starts as None), or stay on threads: "
+        "with_options(processes=0)."
+    )
+
+
+def _find_culprit(value: Any, *, depth: int = _SEARCH_DEPTH) -> tuple[str, Any]:
+    """Return the innermost part of value that cannot be pickled, and how one gets there."""
+    if depth:
+        for path, part in _parts(value):
+            if not _can_pickle(part):
+                inner, culprit = _find_culprit(part, depth=depth - 1)
+                return (f"{inner} of {path}" if inner else path), culprit
+    return "", value
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what value refers to, each with the words for it."""
+    if isinstance(value, types.MethodType):
+        yield "the object it is a method of", value.__self__
+    elif isinstance(value, functools.partial):
+        yield "the function of the partial", value.func
+        for index, argument in enumerate(value.args):
+            yield f"argument {index} of the partial", argument
+        for key, argument in value.keywords.items():
+            yield f"argument {key!r} of the partial", argument
+    elif isinstance(value, types.FunctionType):
+        yield from _parts_of_function(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield f"item {key!r}", item
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            yield f"item {index}", item
+    elif not isinstance(value, type | types.ModuleType):
+        for key, item in getattr(value, "__dict__", {}).items():
+            yield f"the attribute {key!r}", item
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
+        yield f"the variable {key!r}", content
+    for key in sorted(_global_names(function.__code__)):
+        if key in function.__globals__:
+            yield f"the global {key!r}", function.__globals__[key]
+    for argument in function.__defaults__ or ():
+        yield "a default argument", argument
+    for key, argument in (function.__kwdefaults__ or {}).items():
+        yield f"the default of argument {key!r}", argument
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """Return the names that code may look up in its module, inner functions included."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _can_pickle(value: Any) -> bool:
+    try:
+        load_cloudpickle().dumps(value, protocol=5)
+    except Exception:  # noqa: BLE001  whatever it was, the answer is no
+        return False
+    return True
+
+
+def _module_to_copy(function: Any) -> types.ModuleType | None:
+    """Return function's module if a fresh process could not import the same one by its name."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__" or not hasattr(module, "__file__"):
+        return None
+    parent = module.__name__.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+    for finder in sys.meta_path:
+        # A fresh look, which importlib.util.find_spec does not take at what is already imported.
+        spec = finder.find_spec(module.__name__, path)
+        if spec is not None:
+            return None if spec.origin == module.__file__ else module
+    return module
+
+
+def _label(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)

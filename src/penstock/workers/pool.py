@@ -1,0 +1,176 @@
+"""A pool of worker processes that run one function on blocks of shared memory."""
+
+import importlib.util
+import os
+import sys
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.workers.arena import Arena, Array, Place
+from penstock.workers.errors import WorkersUnavailable
+from penstock.workers.process import Task, TaskResult
+from penstock.workers.service import Service
+from penstock.workers.wire import pack_any
+
+__all__ = ["TaskResult", "WorkerPool", "unavailable_reason"]
+
+
+def unavailable_reason() -> str | None:
+    """Return why worker processes cannot run here, or None if they can."""
+    if not hasattr(os, "memfd_create"):
+        return f"it needs Linux (anonymous shared memory, memfd_create), and this is {sys.platform}"
+    if getattr(sys, "frozen", False):
+        return "this is a frozen application, whose executable would start the application again"
+    if not sys.executable:
+        return "Python is embedded in another program, and has no interpreter of its own to start"
+    if importlib.util.find_spec("cloudpickle") is None:
+        return "it needs cloudpickle: pip install 'penstock[processes]'"
+    return None
+
+
+class WorkerPool:
+    """Run `function(inputs, outputs, meta)` in processes, on arrays that are shared and never copied.
+
+    The function comes as a pickle (see `pickle_function`). Workers start at once and in the
+    background. Arrays must lie in `pool.arena` or in one made by `add_arena`. Tasks end in any order.
+
+    >>> import numpy as np
+    >>> from penstock.workers import carve, pickle_function
+    >>> function = lambda inputs, outputs, meta: np.multiply(inputs[0], meta, out=outputs[0])
+    >>> with WorkerPool(1, pickle_function(function), name="scale", arena_nbytes=4096) as pool:
+    ...     x, y = carve(pool.arena.lease(1024), [("float32", (100,)), ("float32", (100,))])
+    ...     x[:] = 21
+    ...     seconds = pool.submit(0, inputs=[x], outputs=[y], meta=2).result().seconds
+    ...     print(y[0])
+    42.0
+    """
+
+    def __init__(
+        self, num_workers: int, function_pickle: bytes, *, name: str, arena_nbytes: int
+    ) -> None:
+        if num_workers < 1:
+            raise ValueError(f"num_workers must be at least 1, got {num_workers}.")
+        if (reason := unavailable_reason()) is not None:
+            raise WorkersUnavailable(f"{name} cannot run in processes: {reason}.")
+        self.name = name
+        self.num_workers = num_workers
+        self.arena = Arena(arena_nbytes, name=f"penstock arena of {name}")
+        self._service = Service(num_workers, function_pickle, name=name)
+        self._arenas = self._service.arenas
+        self._arenas[self.arena.arena_id] = self.arena
+        self._owner_pid = os.getpid()
+        self._finalizer = weakref.finalize(
+            self, _close, self._service, self._arenas, self._owner_pid
+        )
+
+    @property
+    def ready(self) -> Future[None]:
+        """Return a future that ends when every worker has loaded the function, or one cannot."""
+        return self._service.ready
+
+    @property
+    def num_restarts(self) -> int:
+        """Return how many workers were started to replace others."""
+        return self._service.num_restarts
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of shared memory that this pool holds."""
+        return sum(arena.nbytes for arena in tuple(self._arenas.values()))
+
+    @property
+    def set_aside_nbytes(self) -> int:
+        """Return the bytes that stay leased because the function itself keeps views of them.
+
+        At most one task's arrays a worker, which hands the function copies from then on.
+        """
+        return self._service.set_aside_nbytes()
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return self._service.pids()
+
+    def add_arena(self, nbytes: int) -> Arena:
+        """Return another piece of shared memory; each worker maps it with the first task that uses it."""
+        arena = Arena(nbytes, name=f"penstock arena of {self.name}")
+        self._arenas[arena.arena_id] = arena
+        return arena
+
+    def drop_arena(self, arena: Arena) -> None:
+        """Take no more tasks on this arena; its memory goes when the last view of it dies."""
+        del self._arenas[arena.arena_id]
+        arena.close()
+
+    def submit(
+        self,
+        task_id: object,
+        *,
+        inputs: Iterable[Array] = (),
+        outputs: Iterable[Array] = (),
+        meta: Any = None,
+        room: Array | None = None,
+        writable_inputs: bool = False,
+    ) -> Future[TaskResult]:
+        """Call the function on these arrays in a worker; one small message each way.
+
+        `inputs` and `outputs` lie in an arena. `meta` and what the function returns are pickled,
+        but for the arrays in them: those of the return value lie in `room` (a uint8 array in an
+        arena) if they fit, else in memory of their own. The future ends with a TaskResult, with the
+        function's own exception (caused by a RemoteTraceback), or with WorkerDied, after which the
+        same task may be submitted again. When it has ended, no worker touches the arrays any more.
+        Its callbacks run on the thread that serves all workers, and must be short.
+        """
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError(f"{self.name}: a pool cannot be used in a fork of its process.")
+        used: dict[int, Arena] = {}
+        inputs, outputs = tuple(inputs), tuple(outputs)
+        places_in = [self._place(array, used) for array in inputs]
+        places_out = [self._place(array, used) for array in outputs]
+        place_room = None if room is None else self._place(room, used)
+        message = ("task", places_in, places_out, place_room, writable_inputs, meta)
+        task = Task(
+            task_id=task_id,
+            frame=pack_any(message),
+            arrays=inputs + outputs,
+            room=room,
+            arenas=tuple(used.values()),
+        )
+        self._service.post(task)
+        return task.future
+
+    def close(self) -> None:
+        """End the workers and fail what is under way; views of the arenas stay valid."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _place(self, array: Array, used: dict[int, Arena]) -> Place:
+        for arena in tuple(self._arenas.values()):
+            if (place := arena.place(array)) is not None:
+                used[arena.arena_id] = arena
+                return place
+        raise ValueError(
+            f"{self.name}: an array of shape {array.shape} is not in an arena of this pool: "
+            "take its memory from pool.arena.lease(nbytes)."
+        )
+
+
+def _close(service: Service, arenas: dict[int, Arena], owner_pid: int) -> None:
+    if os.getpid() != owner_pid:
+        return  # a fork of the owner, whose copy of the pool dies: the workers are not its own
+    service.close()
+    for arena in arenas.values():
+        arena.close()
+    arenas.clear()

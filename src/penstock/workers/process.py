@@ -1,0 +1,196 @@
+"""One worker process: how it is started, what it was given, and how it ended."""
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Container
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.workers.arena import Arena, Array
+from penstock.workers.errors import WorkerDied, name_of_signal
+from penstock.workers.wire import Channel, Frame, memory_file, pack
+
+# Between closing a worker's channel and killing it: time to flush and to run atexit functions.
+GRACE_SECONDS = 1.0
+# A killed process that does not go is stuck in the kernel (a dead network disk): not waited for.
+KILLED_SECONDS = 5.0
+
+# The worker's modules are loaded under a name of their own: `import penstock` would cost each worker
+# the whole library. The caller's sys.path comes first, or a random.py in the working directory would
+# be found instead of Python's.
+_BOOTSTRAP = """
+import sys
+here, channel_fd, crash_fd, parent_pid, *path = sys.argv[2:]
+sys.argv[1:] = []
+sys.path[:] = path
+package = type(sys)("_penstock_worker")
+package.__path__ = [here]
+sys.modules["_penstock_worker"] = package
+from _penstock_worker.worker_main import main
+main(int(channel_fd), int(crash_fd), int(parent_pid))
+"""
+_HERE = str(Path(__file__).absolute().parent)
+_ONE_THREAD = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    ),
+    "1",
+)
+
+
+class TaskResult(NamedTuple):
+    """What a task gave: the function's return value, and how long it ran in the worker."""
+
+    value: Any
+    seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One call of the function; it holds on to its arrays until no worker can touch them any more."""
+
+    task_id: object
+    frame: Frame
+    arrays: tuple[Array, ...]
+    room: Array | None
+    arenas: tuple[Arena, ...]
+    future: Future[TaskResult] = field(default_factory=Future)
+    is_begun: bool = False
+
+
+class WorkerProcess:
+    """A process started afresh, with its channel and the tasks it was given, oldest first.
+
+    Start it from a thread that lives as long as the worker should: the kernel kills the worker when
+    that thread ends, whatever ends it.
+    """
+
+    def __init__(self, name: str, function_fd: int) -> None:
+        self.name = name
+        self.tasks: deque[Task] = deque()
+        self.is_ready = False
+        self._arenas: set[int] = set()
+        self._set_aside: list[tuple[Array, ...]] = []
+        self._crash_fd = memory_file("penstock crash report", 0)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel = Channel(ours)
+        self.pid_fd: int | None = None
+        try:
+            self._process = subprocess.Popen(
+                _command(name, theirs.fileno(), self._crash_fd),
+                stdin=subprocess.DEVNULL,  # workers must not eat a script that is read from stdin
+                pass_fds=(theirs.fileno(), self._crash_fd),
+                env=os.environ | _ONE_THREAD,
+            )
+        except BaseException:
+            self.channel.close()
+            os.close(self._crash_fd)
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        # Not on old kernels and in strict sandboxes: there the end of the channel has to tell.
+        with suppress(OSError):
+            self.pid_fd = os.pidfd_open(self.pid)
+        # If it is dead already, whoever reads its channel will find out.
+        with suppress(OSError):
+            self.channel.send(_frame("function"), fds=[function_fd], wait=False)
+
+    def give(self, task: Task, arenas: Container[int]) -> None:
+        """Send a task, and before it the arenas it needs; forget those not in `arenas`."""
+        for arena_id in [known for known in self._arenas if known not in arenas]:
+            self.channel.send(_frame("drop", arena_id), wait=False)
+            self._arenas.remove(arena_id)
+        for arena in task.arenas:
+            if arena.arena_id not in self._arenas:
+                frame = _frame("map", arena.arena_id, arena.nbytes)
+                self.channel.send(frame, fds=[arena.fd], wait=False)
+                self._arenas.add(arena.arena_id)
+        self.channel.send(task.frame, wait=False)
+        self.tasks.append(task)
+
+    def set_aside(self) -> None:
+        """Keep the memory of the oldest task from being used again while this worker lives."""
+        self._set_aside.append(self.tasks[0].arrays)
+
+    @property
+    def set_aside_nbytes(self) -> int:
+        """Return how much memory the function's own references keep."""
+        return sum(array.nbytes for arrays in self._set_aside for array in arrays)
+
+    @property
+    def is_dead(self) -> bool:
+        """Tell whether the process has ended."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the process to end; False if it is still there after that many seconds."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def bury(self) -> None:
+        """Make sure that the process has ended, and let go of all but its crash report."""
+        self.channel.close()
+        if not self.wait(GRACE_SECONDS):
+            self.kill()
+            self.wait(KILLED_SECONDS)
+        if self.pid_fd is not None:
+            os.close(self.pid_fd)
+            self.pid_fd = None
+        self._set_aside.clear()
+
+    def death(self, task_id: object, traceback_text: str = "") -> WorkerDied:
+        """Return the error that says how this worker ended while it had that task."""
+        code = self._process.returncode
+        signal_name = name_of_signal(-code) if code is not None and code < 0 else None
+        exit_code = code if signal_name is None else None
+        size = os.fstat(self._crash_fd).st_size
+        crash = os.pread(self._crash_fd, size, 0).decode(errors="replace")
+        return WorkerDied(
+            self.name, task_id, self.pid, exit_code, signal_name, traceback_text or crash
+        )
+
+    def close(self) -> None:
+        """Let go of the crash report, the last thing that is left of a buried worker."""
+        os.close(self._crash_fd)
+
+
+def _command(name: str, channel_fd: int, crash_fd: int) -> list[str]:
+    """Return the command line; its first argument is for whoever looks at a list of processes."""
+    # Private, but what multiprocessing uses: under other -O or -W flags a worker would behave otherwise.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+    label = f"penstock worker of {name}"
+    numbers = map(str, (channel_fd, crash_fd, os.getpid()))
+    path: list[object] = list(sys.path)
+    # Python itself skips entries that are not text, such as a Path.
+    texts = [entry for entry in path if isinstance(entry, str)]
+    return [sys.executable, *flags, "-c", _BOOTSTRAP, label, _HERE, *numbers, *texts]
+
+
+def _frame(*message: Any) -> Frame:
+    return pack(message, dumps=pickle.dumps)
+
+
+def block_interrupts() -> None:
+    """Keep Ctrl-C from this thread and what it starts, until a worker ignores it by itself."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,0 +1,274 @@
+"""The thread behind a pool: it alone starts workers, talks to them and buries them."""
+
+import os
+import selectors
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from penstock.workers.arena import Arena
+from penstock.workers.errors import PoolClosed, Raised, RemoteError, WorkersUnavailable
+from penstock.workers.process import (
+    KILLED_SECONDS,
+    Task,
+    TaskResult,
+    WorkerProcess,
+    block_interrupts,
+)
+from penstock.workers.wire import memory_file, unpack, write_all
+
+# One task to work on and one to find when it is done: a worker never waits for the parent's lock.
+TASKS_AHEAD = 2
+# A worker may be killed while it starts. When three in a row were, the pool does with those it has,
+# or ends with an error if it has none.
+STARTS_IN_VAIN = 3
+
+
+class Service:
+    """Owns the workers of one pool. `post` and `close` may be called from any thread."""
+
+    def __init__(self, num_workers: int, function_pickle: bytes, *, name: str) -> None:
+        self.name = name
+        self.ready: Future[None] = Future()
+        self.ready.set_running_or_notify_cancel()  # so that nobody can cancel what all may wait for
+        self.num_restarts = 0
+        self.arenas: dict[int, Arena] = {}
+        self._num_workers = num_workers
+        self._num_started = self._num_ready = self._starts_in_vain = 0
+        self._workers: list[WorkerProcess] = []
+        self._queue: deque[Task] = deque()
+        self._lock = threading.Lock()  # guards the next four
+        self._inbox: deque[Task] = deque()
+        self._is_closing = self._is_closed = False
+        self._failure: BaseException | None = None
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._function_fd = memory_file(f"penstock function {name}", len(function_pickle))
+        self._selector = selectors.DefaultSelector()
+        # A daemon: a pool nobody closed must not keep Python from exiting, and is finalized then.
+        self._thread = threading.Thread(
+            target=self._run, name=f"penstock workers of {name}", daemon=True
+        )
+        try:
+            write_all(self._function_fd, function_pickle, 0)
+            self._selector.register(self._wake_fd, selectors.EVENT_READ)
+            self._thread.start()
+        except BaseException as error:
+            self._shut_down(error)
+            raise
+
+    def post(self, task: Task) -> None:
+        """Hand over a task; its future always comes to an end."""
+        with self._lock:
+            if self._is_closing or self._is_closed:
+                task.frame.close()
+                raise self._failure or PoolClosed(
+                    f"{self.name}: the pool is closed, and takes no more tasks."
+                )
+            self._inbox.append(task)
+            os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        """End the workers and the thread, and fail what is under way; the idle get a second's grace."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closing = True
+                os.eventfd_write(self._wake_fd, 1)
+        # A garbage collection on our own thread may be what closes: then this round is the last.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers that live."""
+        return [worker.pid for worker in tuple(self._workers)]
+
+    def set_aside_nbytes(self) -> int:
+        """Return the bytes that functions keep views of, and that are therefore not used again."""
+        return sum(worker.set_aside_nbytes for worker in tuple(self._workers))
+
+    def _run(self) -> None:
+        try:
+            block_interrupts()
+            while len(self._workers) < self._num_workers:
+                self._start_worker()
+            self._loop()
+        except BaseException as error:  # noqa: BLE001  it is handed to all who wait
+            # Whatever it was, nobody may wait for ever on a future that this thread was to end.
+            self._shut_down(error)
+        else:
+            self._shut_down(None)
+
+    def _loop(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    os.eventfd_read(self._wake_fd)
+                elif key.data in self._workers:
+                    self._read(key.data)
+            with self._lock:
+                if self._is_closing:
+                    return
+                self._queue.extend(self._inbox)
+                self._inbox.clear()
+            self._hand_out()
+
+    def _start_worker(self) -> None:
+        try:
+            worker = WorkerProcess(self.name, self._function_fd)
+        except OSError as error:
+            raise WorkersUnavailable(
+                f"{self.name}: a worker process could not be started: {error}."
+            ) from error
+        self._workers.append(worker)
+        self.num_restarts += self._num_started >= self._num_workers
+        self._num_started += 1
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+        if worker.pid_fd is not None:
+            # A child that the user's code forked may hold the channel open past the worker's death.
+            self._selector.register(worker.pid_fd, selectors.EVENT_READ, worker)
+
+    def _hand_out(self) -> None:
+        """Give queued tasks to the least busy workers; replace the dead if there is work for them."""
+        while self._queue:
+            able = [w for w in self._workers if w.is_ready and len(w.tasks) < TASKS_AHEAD]
+            if not able:
+                break
+            worker = min(able, key=lambda each: len(each.tasks))
+            task = self._queue.popleft()
+            if not task.is_begun and not task.future.set_running_or_notify_cancel():
+                task.frame.close()
+                continue
+            task.is_begun = True
+            try:
+                worker.give(task, self.arenas)
+            except (BrokenPipeError, ConnectionResetError, BlockingIOError):
+                self._queue.appendleft(task)
+                worker.kill()  # dead already, or deaf
+                worker.wait(KILLED_SECONDS)
+                self._read(worker)
+            except Exception as error:  # noqa: BLE001  it is this task's alone
+                self._end(task, error=error)
+        outstanding = len(self._queue) + sum(len(worker.tasks) for worker in self._workers)
+        if not self.ready.done():
+            outstanding = self._num_workers  # whoever waits for all of them gets them, or an error
+        while len(self._workers) < min(self._num_workers, outstanding):
+            if self._workers and self._starts_in_vain >= STARTS_IN_VAIN:
+                break
+            self._start_worker()
+
+    def _read(self, worker: WorkerProcess) -> None:
+        """Take all that a worker has sent; bury it if it is dead."""
+        # Asked first: what a dead worker sent is all there by then, and none of it may be lost.
+        is_dead = worker.is_dead
+        while worker in self._workers:
+            try:
+                received = worker.channel.receive(wait=False)
+            except BlockingIOError:
+                if is_dead:
+                    self._bury(worker)
+                return
+            if received is None:
+                self._bury(worker)
+                return
+            self._take(worker, *received)
+
+    def _take(self, worker: WorkerProcess, data: bytes, fds: list[int]) -> None:
+        room = worker.tasks[0].room if worker.tasks else None
+        try:
+            lent = None if room is None else memoryview(room)  # type: ignore[arg-type]  # NumPy does not say so
+            kind, *rest = unpack(data, fds, room=lent)
+        except Exception as error:  # noqa: BLE001  what the function returned may raise anything
+            text = f"{self.name}: what the function returned could not be loaded here: {error}"
+            failure = RemoteError(text, type(error).__qualname__)
+            failure.__cause__ = error
+            self._end(worker.tasks.popleft(), error=failure)
+            return
+        if kind == "ready":
+            worker.is_ready = True
+            self._starts_in_vain = 0
+            self._num_ready += 1
+            if self._num_ready >= self._num_workers and not self.ready.done():
+                self.ready.set_result(None)
+        elif kind == "kept":
+            worker.set_aside()
+        elif kind == "done":
+            seconds, value = rest
+            self._end(worker.tasks.popleft(), result=TaskResult(value, seconds))
+        elif kind == "raised":
+            ends, *raised = rest
+            self._take_error(worker, Raised(*raised), ends=ends)
+
+    def _take_error(self, worker: WorkerProcess, raised: Raised, *, ends: bool) -> None:
+        if not worker.is_ready:
+            raise WorkersUnavailable(
+                f"{self.name}: the function could not be loaded in a worker process: "
+                f"{raised.type_name}: {raised.text}. What it refers to by name must be importable "
+                "there: define it in an installed module, in one beside the script, or in the "
+                "script itself."
+            ) from raised.rebuild()
+        if ends:
+            self._bury(worker, traceback_text=raised.traceback_text)
+        else:
+            self._end(worker.tasks.popleft(), error=raised.rebuild())
+
+    def _bury(self, worker: WorkerProcess, *, traceback_text: str = "") -> None:
+        """Fail the task that a dead or dying worker was on; give back those it had not begun."""
+        self._selector.unregister(worker.channel)
+        if worker.pid_fd is not None:
+            self._selector.unregister(worker.pid_fd)
+        self._workers.remove(worker)
+        worker.bury()
+        try:
+            if worker.tasks:
+                task = worker.tasks.popleft()
+                self._end(task, error=worker.death(task.task_id, traceback_text))
+                self._queue.extendleft(reversed(worker.tasks))
+            elif not worker.is_ready:
+                self._starts_in_vain += 1
+                if self._starts_in_vain >= STARTS_IN_VAIN:
+                    if not any(other.is_ready for other in self._workers):
+                        raise worker.death(None)
+                    if not self.ready.done():
+                        self.ready.set_result(None)
+        finally:
+            worker.close()
+
+    def _end(
+        self,
+        task: Task,
+        *,
+        result: TaskResult | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """End a task's future; from here on its arrays are the caller's alone."""
+        task.frame.close()
+        task.arrays, task.room = (), None
+        if result is not None:
+            task.future.set_result(result)
+        else:
+            task.future.set_exception(error)
+
+    def _shut_down(self, failure: BaseException | None) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._failure = failure
+            os.close(self._wake_fd)
+        for worker in self._workers:
+            if worker.tasks:
+                worker.kill()
+            worker.channel.close()
+        unfinished = [*self._queue, *self._inbox]
+        for worker in self._workers:
+            worker.bury()
+            worker.close()
+            unfinished.extend(worker.tasks)
+        self._workers.clear()
+        self._selector.close()
+        os.close(self._function_fd)
+        for task in unfinished:
+            if task.is_begun or task.future.set_running_or_notify_cancel():
+                self._end(task, error=failure or self._closed_under_way())
+        if not self.ready.done():
+            self.ready.set_exception(failure or self._closed_under_way())
+
+    def _closed_under_way(self) -> PoolClosed:
+        return PoolClosed(f"{self.name}: the pool was closed while this was under way.")

@@ -1,0 +1,231 @@
+"""What runs in a worker process: load a function once, then answer one task after another.
+
+It is loaded under the name `_penstock_worker` (see process.py), so that a worker does not import the
+whole library to begin with; hence the relative imports, and only the standard library and NumPy.
+"""
+
+import ctypes
+import faulthandler
+import gc
+import mmap
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .mapping import map_memory
+from .wire import Channel, Frame, pack, pack_any, unpack
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# What Chromium gives its renderers: when memory runs out, a worker, which can be replaced, goes
+# before its parent.
+_OOM_SCORE = b"300"
+
+Function = Callable[[list[Any], list[Any], Any], Any]
+
+
+class Job(NamedTuple):
+    """A task as it travels: where its arrays lie, and the rest as it was given."""
+
+    inputs: Any
+    outputs: Any
+    room: Any
+    writable_inputs: bool
+    meta: Any
+
+
+def main(channel_fd: int, crash_fd: int, parent_pid: int) -> None:
+    """Serve the parent at the other end of channel_fd until it closes or dies."""
+    # The parent handles Ctrl-C. It started us with SIGINT blocked: none could come before this line.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:  # it died before we could ask for the signal
+        os._exit(1)
+    faulthandler.enable(crash_fd)
+    for fd in (channel_fd, crash_fd):
+        os.set_inheritable(fd, False)  # noqa: FBT003  it takes no keyword
+    _volunteer_for_the_oom_killer()
+    if sys.stdout is not None:
+        # Whole lines, at once: workers share the parent's output, and one that crashes flushes nothing.
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real file here
+    channel = Channel(socket.socket(fileno=channel_fd))
+    try:
+        Worker(channel).serve()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # nobody waits for the answer any more
+    finally:
+        channel.close()
+
+
+def _volunteer_for_the_oom_killer() -> None:
+    # It may be higher already, which only root may lower, or there is no /proc: then that stands.
+    with suppress(OSError):
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        try:
+            os.write(fd, _OOM_SCORE)
+        finally:
+            os.close(fd)
+
+
+class Worker:
+    """The function, the arenas mapped so far, and the loop."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._arenas: dict[int, Any] = {}
+        self._function: Function | None = None
+        self._works_on_copies = False
+
+    def serve(self) -> None:
+        """Answer messages until the parent's end closes."""
+        while (received := self._channel.receive()) is not None:
+            data, fds = received
+            try:
+                kind, *rest = unpack(data, fds)
+            except Exception as error:  # noqa: BLE001  what the caller put in may raise anything
+                self._channel.send(_frame_of_error(error))
+                continue
+            if kind == "task":
+                self._answer(Job(*rest))
+                rest.clear()  # or its meta would live until the next message
+            elif kind == "map":
+                arena_id, nbytes = rest
+                self._arenas[arena_id] = map_memory(fds[0], nbytes)
+                os.close(fds[0])
+            elif kind == "drop":
+                del self._arenas[rest[0]]
+            elif kind == "function":
+                self._load(fds[0])
+
+    def _load(self, fd: int) -> None:
+        """Load the function; say that it is ready, or why it cannot be."""
+        try:
+            with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as function_pickle:
+                self._function = pickle.loads(function_pickle)
+            frame = pack(("ready",), dumps=pickle.dumps)
+        except Exception as error:  # noqa: BLE001  what it imports may raise anything
+            frame = _frame_of_error(error)
+        os.close(fd)
+        self._channel.send(frame)
+
+    def _answer(self, job: Job) -> None:
+        """Run one task and send its answer."""
+        views = _Views(self._arenas)
+        frame, exit_code = self._run(job, views)
+        if not self._works_on_copies and views.are_kept():
+            # The function keeps a view of memory that is about to be used again. The parent sets
+            # this task's memory aside for as long as we live; from now on the function gets arrays
+            # of its own, which it may keep.
+            self._works_on_copies = True
+            self._channel.send(pack(("kept",), dumps=pickle.dumps))
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(
+                AttributeError, ValueError, OSError
+            ):  # the user's code may have closed it
+                stream.flush()
+        self._channel.send(frame)
+        frame.close()
+        if exit_code is not None:
+            sys.exit(exit_code)
+
+    def _run(self, job: Job, views: "_Views") -> tuple[Frame, Any]:
+        """Return the answer, and the exit code if the function asked for the end of the process."""
+        try:
+            inputs = [views.array(place, writable=job.writable_inputs) for place in job.inputs]
+            outputs = [views.array(place, writable=True) for place in job.outputs]
+            begun = time.perf_counter()
+            if self._works_on_copies:
+                value = self._call_on_copies(inputs, outputs, job)
+            else:
+                assert self._function is not None  # no task comes before we said that we are ready
+                value = self._function(inputs, outputs, job.meta)
+            seconds = time.perf_counter() - begun
+            lent = None if job.room is None else memoryview(views.array(job.room, writable=True))
+            return pack_any(("done", seconds, value), room=lent), None
+        except Exception as error:  # noqa: BLE001  it is the caller's to handle
+            return _frame_of_error(error), None
+        except BaseException as error:  # noqa: BLE001  likewise, and then we go
+            code = error.code if isinstance(error, SystemExit) else 1
+            return _frame_of_error(error, ends=True), 0 if code is None else code
+
+    def _call_on_copies(self, inputs: list[Any], outputs: list[Any], job: Job) -> Any:
+        assert self._function is not None
+        own_inputs = [array.copy() for array in inputs]
+        own_outputs = [array.copy() for array in outputs]
+        for array in own_inputs:
+            array.flags.writeable = job.writable_inputs
+        value = self._function(own_inputs, own_outputs, job.meta)
+        if job.writable_inputs:
+            outputs, own_outputs = inputs + outputs, own_inputs + own_outputs
+        for shared, own in zip(outputs, own_outputs, strict=True):
+            shared[...] = own
+        return value
+
+
+class _Views:
+    """The arrays of one task, cut so that one can tell afterwards whether someone kept one."""
+
+    def __init__(self, arenas: dict[int, Any]) -> None:
+        self._arenas = arenas
+        # Every view of a view refers to the array at its root, and to the arena only through that.
+        self._roots: dict[tuple[int, bool], Any] = {}
+        self._watched: list[weakref.ref[Any]] = []
+
+    def array(self, place: Any, *, writable: bool) -> Any:
+        """Return the array at a place of an arena."""
+        arena_id, offset, dtype, shape, strides = place
+        root = self._roots.get((arena_id, writable))
+        if root is None:
+            memory = memoryview(self._arenas[arena_id])
+            root = np.frombuffer(memory if writable else memory.toreadonly(), np.uint8)
+            self._roots[arena_id, writable] = root
+            self._watched.append(weakref.ref(root))
+        return np.ndarray(shape, dtype, buffer=root, offset=offset, strides=strides)
+
+    def are_kept(self) -> bool:
+        """Tell whether an array of this task is still referred to, now that it is done."""
+        self._roots.clear()
+        if all(root() is None for root in self._watched):
+            return False
+        gc.collect()  # a cycle that nobody refers to is not kept
+        return any(root() is not None for root in self._watched)
+
+
+def _pickle_of_error(error: BaseException) -> bytes | None:
+    """Return the exception's pickle, or None if it has none."""
+    try:
+        return pickle.dumps(error, protocol=5)
+    except Exception:  # noqa: BLE001  its class may raise anything
+        import cloudpickle
+
+        with suppress(Exception):
+            return bytes(cloudpickle.dumps(error, protocol=5))
+        return None
+
+
+def _frame_of_error(error: BaseException, *, ends: bool = False) -> Frame:
+    """Return an exception as a frame: itself if it can be pickled, and in words."""
+    where = error.__traceback__
+    if where is not None and where.tb_next is not None:
+        where = where.tb_next  # the first frame is ours, and no news to the user
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  its class may raise anything
+        text = "(its text cannot be had: its __str__ raises)"
+    lines = traceback.format_exception(kind, error, where)
+    message = ("raised", ends, _pickle_of_error(error), name, text, "".join(lines))
+    return pack(message, dumps=pickle.dumps)

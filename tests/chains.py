@@ -1,0 +1,223 @@
+"""A plain-Python model of datasets: a list of rows for each epoch, and the stages on such lists."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.nest import flatten
+from penstock.order import Permutation
+
+Row = Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a dataset should give: its rows in each epoch."""
+
+    rows: Callable[[int], list[Row]]
+    kind: str = "rows"
+    """'rows' can be had by number, a 'flow' can't, a 'cached' flow can once it is full."""
+    num_shuffles: int = 0
+    is_batched: bool = False
+
+    def with_rows(self, change: Callable[[list[Row], int], list[Row]], **changes: Any) -> "Model":
+        before = self.rows
+        return replace(self, rows=lambda epoch: change(before(epoch), epoch), **changes)
+
+
+def stack(rows: list[Row]) -> Row:
+    """Return the batch of some rows."""
+    first, structure = flatten(rows[0])
+    columns = list(zip(*(flatten(row)[0] for row in rows), strict=True))
+    return structure.unflatten([_stacked(first[i], column) for i, column in enumerate(columns)])
+
+
+def _stacked(example: Any, values: tuple[Any, ...]) -> Any:
+    if isinstance(example, bytes | str):
+        out = np.empty(len(values), object)
+        out[:] = values
+        return out
+    return np.stack(values)
+
+
+def unstack(batch: Row) -> list[Row]:
+    """Return the rows of a batch."""
+    leaves, structure = flatten(batch)
+    return [structure.unflatten([leaf[i] for leaf in leaves]) for i in range(len(leaves[0]))]
+
+
+def shuffle(model: Model, seed: int) -> Model:
+    def change(rows: list[Row], epoch: int) -> list[Row]:
+        words = (seed, epoch, model.num_shuffles) + ((0,) if model.kind == "flow" else ())
+        order = Permutation(len(rows), words).rows(np.arange(len(rows)))
+        return [rows[i] for i in order]
+
+    kind = "rows" if model.kind == "rows" else "flow"
+    return model.with_rows(change, num_shuffles=model.num_shuffles + 1, kind=kind)
+
+
+def batch(model: Model, size: int, *, drop: bool) -> Model:
+    def change(rows: list[Row], _: int) -> list[Row]:
+        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+        return [stack(group) for group in groups if not (drop and len(group) < size)]
+
+    return model.with_rows(change, is_batched=True, kind=_flow(model))
+
+
+def repeat(model: Model, count: int) -> Model:
+    before = model.rows
+    return replace(
+        model,
+        rows=lambda epoch: [row for p in range(count) for row in before(epoch * count + p)],
+        kind=_flow(model),
+    )
+
+
+def cache(model: Model) -> Model:
+    before = model.rows
+    return replace(model, rows=lambda epoch: before(0), kind="rows" if model.kind == "rows" else "cached")
+
+
+def _flow(model: Model) -> str:
+    return "rows" if model.kind == "rows" else "flow"
+
+
+def equal(a: Row, b: Row) -> bool:
+    """Whether two rows have the same nest, values and dtypes."""
+    mine, one = flatten(a)
+    theirs, other = flatten(b)
+    return one == other and all(map(_equal, mine, theirs))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, bytes | str):
+        return type(a) is type(b) and a == b
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+
+
+@st.composite
+def sources(draw: st.DrawFn, most: int = 40) -> tuple[ps.Dataset, Model]:
+    """A dataset over arrays in memory, and its model."""
+    num_rows = draw(st.integers(0, most))
+    x = np.arange(num_rows * 3, dtype="f4").reshape(num_rows, 3)
+    y = np.arange(num_rows)
+    nests = {
+        "bare": y,
+        "tuple": (x, y),
+        "dict": {"b": y, "a": x},
+        "nested": {"x": (x, y.astype("u1")), "y": y * 2},
+    }
+    if num_rows:
+        nests["text"] = (y, [str(i) * (i % 3) for i in range(num_rows)])
+    nest = nests[draw(st.sampled_from(sorted(nests)))]
+    leaves, structure = flatten(nest)
+    rows = [structure.unflatten([leaf[i] for leaf in leaves]) for i in range(num_rows)]
+    return ps.from_arrays(nest), Model(lambda _: rows)
+
+
+def key(row: Row) -> int:
+    """A number that a row always has, for filters and maps that look at values."""
+    leaf = flatten(row)[0][-1]
+    return len(leaf) if isinstance(leaf, str | bytes) else int(np.asarray(leaf, dtype=object).size and _number(leaf))
+
+
+def _number(leaf: Any) -> int:
+    first = np.asarray(leaf).flat[0]
+    return len(first) if isinstance(first, str | bytes) else int(first)
+
+
+def is_kept(row: Row) -> bool:
+    return key(row) % 3 != 0
+
+
+def repack(*parts: Any) -> Any:
+    """A map that changes the nest: it knows neither how many parts there are nor what they are."""
+    return {"row": parts[0] if len(parts) == 1 else parts, "key": np.int64(key(parts))}
+
+
+def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
+    """Put one stage behind a dataset and its model."""
+    stage = draw(
+        st.sampled_from(
+            "shuffle batch take skip repeat shard enumerate cache filter map unbatch zip concatenate prefetch".split()
+        )
+    )
+    flow = {"kind": _flow(model)}
+    if stage == "shuffle":
+        seed = draw(st.integers(0, 5))
+        return ds.shuffle(seed=seed), shuffle(model, seed)
+    if stage == "batch":
+        leading = {s.shape for s in flatten(ds.spec)[0] if None in s.shape}
+        if leading:
+            return ds, model
+        size, drop = draw(st.integers(1, 7)), draw(st.booleans())
+        return ds.batch(size, drop_remainder=drop), batch(model, size, drop=drop)
+    if stage == "take":
+        count = draw(st.integers(-1, 20))
+        return ds.take(count), model.with_rows(lambda rows, _: rows if count < 0 else rows[:count], **flow)
+    if stage == "skip":
+        count = draw(st.integers(-1, 10))
+        return ds.skip(count), model.with_rows(lambda rows, _: [] if count < 0 else rows[count:], **flow)
+    if stage == "repeat":
+        count = draw(st.integers(0, 3))
+        return ds.repeat(count), repeat(model, count)
+    if stage == "shard":
+        count = draw(st.integers(1, 3))
+        index = draw(st.integers(0, count - 1))
+        return ds.shard(index, count), model.with_rows(lambda rows, _: rows[index::count], **flow)
+    if stage == "enumerate":
+        start = draw(st.integers(0, 3))
+        numbered = model.with_rows(
+            lambda rows, _: [(np.int64(i), row) for i, row in enumerate(rows, start)], **flow
+        )
+        return ds.enumerate(start), numbered
+    if stage == "cache":
+        return ds.cache(), cache(model)
+    if stage == "filter":
+        kept = model.with_rows(lambda rows, _: [row for row in rows if is_kept(row)], kind="flow")
+        return ds.filter(lambda *parts: is_kept(parts[0] if len(parts) == 1 else parts)), kept
+    if stage == "map":
+        return ds.map(repack), model.with_rows(
+            lambda rows, _: [repack(*(row if type(row) is tuple else (row,))) for row in rows], **flow
+        )
+    if stage == "unbatch":
+        return _unbatch(ds, model)
+    if stage == "zip":
+        other = np.arange(1000, 1060)
+        zipped = model.with_rows(lambda rows, _: list(zip(rows, other, strict=False)), **flow)
+        return ps.zip(ds, ps.from_arrays(other), strict=False), zipped
+    if stage == "concatenate":
+        return ps.concatenate(ds, ds), model.with_rows(lambda rows, _: rows + rows, **flow)
+    return ds.prefetch(draw(st.integers(0, 3))), model
+
+
+def _unbatch(ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
+    shapes = [spec.shape for spec in flatten(ds.spec)[0]]
+    if not model.is_batched or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
+        return ds, model
+    rows = model.with_rows(
+        lambda batches, _: [row for one in batches for row in unstack(one)], is_batched=False
+    )
+    unbatched = ds.unbatch()
+    try:
+        len(unbatched)
+        kind = _flow(model)
+    except TypeError:
+        kind = "flow"
+    return unbatched, replace(rows, kind=kind)
+
+
+@st.composite
+def chains(draw: st.DrawFn, most_stages: int = 6) -> tuple[ps.Dataset, Model]:
+    """A dataset with a random chain of stages, and its model."""
+    ds, model = draw(sources())
+    for _ in range(draw(st.integers(0, most_stages))):
+        if len(model.rows(0)) > 400:
+            break
+        ds, model = apply(draw, ds, model)
+    return ds, model

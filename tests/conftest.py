@@ -1,0 +1,99 @@
+"""What every test runs under: Hypothesis profiles, and a check that nothing outlives a test."""
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Derandomized: a run that passed on one machine passes on the next. `make soak` looks further each time.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak",
+    max_examples=5000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# How long a thread that was told to stop may take to do so.
+GRACE_SECONDS = 5.0
+
+
+def our_threads():
+    return {
+        thread for thread in threading.enumerate() if thread.name.lower().startswith("penstock")
+    }
+
+
+def open_files():
+    """Descriptors of files and of our shared memory: frameworks keep sockets, pipes and devices of their own."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue  # the descriptor of this very listing
+        is_ours = target.startswith(("/memfd:penstock", "/dev/shm/"))
+        if is_ours or (
+            target.startswith("/")
+            and not target.startswith(("/memfd:", "/dev/", "/proc/", "/sys/"))
+        ):
+            found.add((int(entry.name), target))
+    return found
+
+
+def shared_memory():
+    """Our names in /dev/shm, which all of the machine shares: what others make there is no leak of this test."""
+    return {entry.name for entry in Path("/dev/shm").glob("penstock*")}
+
+
+def our_processes():
+    """Worker processes: children of this one that run penstock."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+            found |= {
+                pid for pid in children if b"penstock" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            }
+        except OSError:
+            continue  # a thread or child that ended meanwhile, or a kernel without the file
+    return found
+
+
+def snapshot():
+    return {
+        "threads": our_threads(),
+        "open files": open_files(),
+        "shared memory": shared_memory(),
+        "processes": our_processes(),
+    }
+
+
+def leaked(before, after):
+    return {
+        kind: sorted(map(str, after[kind] - before[kind]))
+        for kind in after
+        if after[kind] - before[kind]
+    }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outlives_a_test(request):
+    """Fail a test that leaves one of our threads, files, shared memories or processes behind."""
+    before = snapshot()
+    yield
+    if leaked(before, snapshot()):
+        # What is only waiting to be collected is not a leak; neither is a thread on its way out.
+        gc.collect()
+        for thread in our_threads() - before["threads"]:
+            thread.join(GRACE_SECONDS)
+        remaining = leaked(before, snapshot())
+        if remaining:
+            pytest.fail(f"{request.node.name} left behind: {remaining}")

@@ -1,0 +1,91 @@
+"""Pools that are closed when a test is over, and ways to wait for what happens outside this process."""
+
+import os
+import select
+import subprocess
+import sys
+
+import pytest
+
+from penstock.workers import WorkerPool, carve, carved_nbytes, pickle_function
+
+# How long anything that must happen may take on a busy machine before it counts as a hang.
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def make_pool():
+    """Return a maker of pools for plain functions."""
+    pools = []
+
+    def make(function, *, num_workers=1, name="map(f)", arena_nbytes=1 << 20):
+        pool = WorkerPool(
+            num_workers, pickle_function(function), name=name, arena_nbytes=arena_nbytes
+        )
+        pools.append(pool)
+        return pool
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+@pytest.fixture
+def wait():
+    """Return the result of a future, or fail where a hang would begin."""
+    return lambda future: future.result(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def lease():
+    """Return arrays in a pool's arena."""
+
+    def make(pool, *arrays):
+        memory = pool.arena.lease(carved_nbytes(arrays))
+        assert memory is not None
+        return carve(memory, arrays)
+
+    return make
+
+
+@pytest.fixture
+def wait_for_exit():
+    """Wait until a process that is not our child has ended."""
+
+    def wait_for(pid):
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            assert poll.poll(PATIENCE_SECONDS * 1000), f"process {pid} is still there"
+        finally:
+            os.close(fd)
+
+    return wait_for
+
+
+@pytest.fixture
+def start_python():
+    """Start Python on a command line of its own, in a process group of its own, with its output in pipes."""
+    started = []
+
+    def start(*arguments, **options):
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
