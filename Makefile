@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard src/native/*)
 # make test ARGS='-k shuffle -x'
 ARGS ?=
 # Folders that start frameworks or processes: too slow for `make quick`.
-NOT_QUICK := adapters cli distributed
+NOT_QUICK := adapters cli distributed workers
 
 .PHONY: setup demo test quick check format-check lint types doctest soak bench sanitize format clean
 

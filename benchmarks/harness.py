@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from cgroup import MemoryCgroup
+from contention import Contention
 from measure import Sample
 
 HERE = Path(__file__).resolve().parent
@@ -265,13 +266,17 @@ class _Worker:
 
     def ask(self) -> dict:
         """Run one round and return its answer."""
-        if self._process is not None:
-            try:
-                self._process.stdin.write(b"round\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                pass  # the answer below says how it ended
-        return self.answer()
+        if self._process is None:
+            return self.answer()
+        contention = Contention(self._process.pid)
+        # If the process has ended, the answer says how.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"round\n")
+            self._process.stdin.flush()
+        answer = self.answer()
+        if "facts" in answer:
+            answer["facts"]["other_cores"] = contention.cores()
+        return answer
 
     def answer(self) -> dict:
         """Return the next answer, or an answer made up from how the process ended."""

@@ -27,7 +27,7 @@ def throughput(
     batch_size: int = 32,
     check: Check | None = None,
     scale: float = 1.0,
-    at_least: float = 0.3,
+    at_least: float = 1.0,
     at_most: float | None = None,
     skip_rows: int = 0,
 ) -> Callable[[], Sample]:
@@ -40,7 +40,8 @@ def throughput(
         check: Gets one epoch before any is timed, and raises if it is not what it should be. The
             epoch also warms the contender up.
         scale: What a row is worth, such as its bytes.
-        at_least: A round repeats epochs until so many seconds have passed.
+        at_least: A round repeats epochs until so many seconds have passed: as long as an epoch of
+            the slow ones, or only the fast ones could find a quiet moment on a busy machine.
         at_most: A round stops in mid-epoch after so many seconds, for contenders that would
             otherwise take minutes. A rate does not depend on it.
         skip_rows: Rows to pass before the clock starts, for rates in steady state.

@@ -61,3 +61,12 @@ def dd(name: str, memory: int) -> tuple[Contender, Contender]:
         Contender("dd", f"{how}, same cgroup", start, memory=memory),
         Contender("dd, no limit", f"{how}, no cgroup", start),
     )
+
+
+def must_explain(ds, word: str) -> None:
+    """Raise unless `explain()` speaks of `word`.
+
+    Without a plan for storage every row is a page fault, and a round would take days.
+    """
+    if word not in str(ds.explain()).lower():
+        raise NotImplementedError(f"explain() of data on storage says nothing of {word!r}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+
+from contention import TOLERATED_CORES
 from harness import Case, Outcome, Outcomes
 
 _SI = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -69,6 +72,8 @@ def _compared(case: Case, outcomes: Outcomes, outcome: Outcome) -> str:
 
 def verdicts(case: Case, outcomes: Outcomes) -> list[tuple[str, str, str]]:
     """Return each bar's text, the value reached, and whether that meets it."""
+    cores = other_cores(outcomes)
+    disturbed = f" (provisional: other work took {cores:.1f} cores)" if is_busy(cores) else ""
     result = []
     for bar in case.bars:
         try:
@@ -76,9 +81,23 @@ def verdicts(case: Case, outcomes: Outcomes) -> list[tuple[str, str, str]]:
         except (KeyError, ValueError):
             result.append((bar.text, "-", "not measured"))
             continue
-        verdict = "met" if bar.met(value) else "NOT MET"
+        verdict = ("met" if bar.met(value) else "NOT MET") + disturbed
         result.append((bar.text, quantity(value, bar.unit), verdict))
     return result
+
+
+def other_cores(outcomes: Outcomes) -> float:
+    """Return the median over all rounds of the cores that other work kept busy."""
+    cores = [
+        sample.facts.get("other_cores", 0.0)
+        for outcome in outcomes.values()
+        for sample in outcome.samples
+    ]
+    return statistics.median(cores) if cores else 0.0
+
+
+def is_busy(cores: float) -> bool:
+    return cores > TOLERATED_CORES
 
 
 def as_json(case: Case, outcomes: Outcomes) -> dict:
@@ -121,4 +140,5 @@ def as_json(case: Case, outcomes: Outcomes) -> dict:
         "higher_is_better": case.higher_is_better,
         "contenders": contenders,
         "bars": bars,
+        "other_cores": other_cores(outcomes),
     }

@@ -21,8 +21,8 @@ def _dataset(path: Path):
 
 
 def _penstock(directory: Path) -> Round:
-    measured = big_file.penstock(_dataset)(directory)
     mixing = _mixing_by_explain(str(_dataset(directory / big_file.NAME).explain()))
+    measured = big_file.penstock(_dataset)(directory)
 
     def one_round() -> Sample:
         sample = measured()

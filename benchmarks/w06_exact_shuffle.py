@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import big_file
+import npy_files
 import numpy as np
 from harness import Case, Contender, fact_within, times_as_fast
 
@@ -16,7 +17,9 @@ def _dataset(path: Path):
 
     # Beside the data, so that scratch is on the disk that is measured.
     ds = ps.from_arrays(np.load(path, mmap_mode="r")).shuffle(seed=0, exact=True)
-    return ds.batch(big_file.BATCH_SIZE).with_options(scratch=str(path.parent))
+    ds = ds.batch(big_file.BATCH_SIZE).with_options(scratch=str(path.parent))
+    npy_files.must_explain(ds, "scratch")
+    return ds
 
 
 CASES = (

@@ -18,6 +18,8 @@ from measure import Sample, peak_rss
 
 MEMORY = 512 << 20
 SMALLER = "penstock, 1/100"
+# Rows at least this large are read one by one, in an exact order.
+WINDOWED_BELOW = 64 << 10
 
 
 def _prepare(directory: Path, *, shape: tuple[int, ...], dtype: str) -> None:
@@ -31,6 +33,9 @@ def _penstock(directory: Path, *, name: str, batch_size: int, num_batches: int) 
     def make():
         x = np.load(directory / name, mmap_mode="r")
         return ps.from_arrays(x).shuffle(seed=0).batch(batch_size)
+
+    if np.load(directory / name, mmap_mode="r")[0].nbytes < WINDOWED_BELOW:
+        npy_files.must_explain(make(), "window")
 
     def one_round() -> Sample:
         began = time.perf_counter()

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "penstock"
 
 # Low to high. Each name is a module or a folder of penstock; a new one needs a place here.
 LAYERS = [
-    {"clock", "errors", "nest", "spec", "_native"},
+    {"clock", "errors", "nest", "resources", "spec", "_native"},
     {"memory", "columns", "order"},
     {"fields", "rows"},
     {"io", "workers"},
@@ -28,6 +28,8 @@ LAYERS = [
 FRAMEWORKS = {"tensorflow", "jax", "torch", "keras"}
 # Where a package's import name is not its name on the index.
 IMPORT_NAMES = {"pillow": "PIL"}
+# What no extra names, because the frameworks depend on it.
+BROUGHT_ALONG = {"ml_dtypes"}
 
 
 @cache
@@ -42,7 +44,7 @@ def optional_packages():
         if extra not in ("test", "dev")
         for requirement in requirements
     }
-    return {IMPORT_NAMES.get(name, name) for name in names}
+    return {IMPORT_NAMES.get(name, name) for name in names} | BROUGHT_ALONG
 
 
 def module_name(path):

@@ -148,37 +148,50 @@ bool decode_entry(Rows& rows, const Plan& plan, int feature, Reader entry, Probl
   return is_done;
 }
 
-void complete(FeaturePlan& feature) {
+[[noreturn]] void refuse(const FeaturePlan& feature, const std::string& rule) {
+  throw std::invalid_argument("feature '" + feature.name + "' " + rule);
+}
+
+void check_type(const FeaturePlan& feature) {
   const bool is_list = feature.form != Form::kTensor;
-  feature.width = type_nbytes(feature.type);
-  if (feature.width == 0 && feature.type != Type::kString) throw std::invalid_argument("a type that is not supported");
-  feature.kind = !is_list || feature.width == 0 ? Kind::kBytes
-                 : is_float_type(feature.type)  ? Kind::kFloats
-                                                : Kind::kInts;
-  if (feature.kind == Kind::kInts && !is_int_type(feature.type)) {
-    throw std::invalid_argument("a type that a list of an Example cannot hold");
+  const bool is_known = type_nbytes(feature.type) > 0 || feature.type == Type::kString;
+  if (is_known && (!is_list || feature.kind != Kind::kInts || is_int_type(feature.type))) return;
+  refuse(feature, std::string("must have a type that a ") + (is_list ? "list" : "tensor") + " can hold, got DataType " +
+                      std::to_string(static_cast<int>(feature.type)) + ".");
+}
+
+void check_default(const FeaturePlan& feature, int64_t nbytes) {
+  const bool is_text = feature.width == 0;
+  const auto have = static_cast<int64_t>(is_text ? feature.default_items.size() : feature.default_row.size());
+  const int64_t want = is_text ? feature.count : nbytes;
+  if (feature.form != Form::kFixed) refuse(feature, "must be fixed to have a default.");
+  if (have != want) {
+    refuse(feature, "must have a default of " + std::to_string(want) + (is_text ? " strings" : " bytes") + ", got " +
+                        std::to_string(have) + ".");
   }
-  if (feature.shape.size() > kMaxRank) throw std::invalid_argument("a shape of more than 254 dimensions");
+}
+
+// Sets what follows from the rest, and checks that it makes sense.
+void complete(FeaturePlan& feature) {
+  feature.width = type_nbytes(feature.type);
+  feature.kind = feature.form == Form::kTensor || feature.width == 0 ? Kind::kBytes
+                 : is_float_type(feature.type)                      ? Kind::kFloats
+                                                                     : Kind::kInts;
+  check_type(feature);
+  if (feature.shape.size() > kMaxRank) refuse(feature, "must have at most 254 dimensions.");
   feature.count = feature.form == Form::kVariable ? -1 : 1;
   for (const int64_t size : feature.shape) {
-    if (size < -1 || (size == -1 && is_list)) throw std::invalid_argument("a dimension that is negative");
+    if (size < -1 || (size == -1 && feature.form != Form::kTensor)) refuse(feature, "must have sizes of at least 0.");
     if (size == -1) feature.count = -1;
   }
-  for (const int64_t size : feature.shape) {
-    if (feature.count >= 0 && __builtin_mul_overflow(feature.count, size, &feature.count)) {
-      throw std::invalid_argument("a shape of more than 2**63 values");
-    }
-  }
   int64_t nbytes = 0;
-  if (__builtin_mul_overflow(feature.count, feature.width, &nbytes)) {
-    throw std::invalid_argument("a shape of more than 2**63 bytes");
+  for (const int64_t size : feature.shape) {
+    if (feature.count < 0) break;
+    if (__builtin_mul_overflow(feature.count, size, &feature.count)) refuse(feature, "must have fewer values.");
   }
+  if (__builtin_mul_overflow(feature.count, feature.width, &nbytes)) refuse(feature, "must have fewer bytes.");
   feature.has_slots = feature.count >= 0 && feature.width > 0;
-  if (!feature.has_default) return;
-  const auto have = static_cast<int64_t>(feature.width > 0 ? feature.default_row.size() : feature.default_items.size());
-  if (feature.form != Form::kFixed || have != (feature.width > 0 ? nbytes : feature.count)) {
-    throw std::invalid_argument("a default of another size than its feature");
-  }
+  if (feature.has_default) check_default(feature, nbytes);
 }
 
 }  // namespace
@@ -187,7 +200,7 @@ Plan::Plan(std::vector<FeaturePlan> features) : features_(std::move(features)) {
   for (size_t i = 0; i < features_.size(); ++i) {
     complete(features_[i]);
     if (!numbers_.emplace(features_[i].name, static_cast<int>(i)).second) {
-      throw std::invalid_argument("two features of one name");
+      refuse(features_[i], "must be there once, got it twice.");
     }
   }
 }

@@ -1,6 +1,13 @@
 """penstock: train models on arrays bigger than memory."""
 
-from penstock.dataset import Dataset, concatenate, from_arrays, mix, zip
+from penstock.dataset import (
+    Dataset,
+    concatenate,
+    from_arrays,
+    from_files,
+    mix,
+    zip,  # noqa: A004  # The name users know.
+)
 from penstock.errors import (
     BudgetError,
     FunctionError,
@@ -33,6 +40,7 @@ __all__ = [
     "StreamClosedError",
     "concatenate",
     "from_arrays",
+    "from_files",
     "mix",
     "spec_of",
     "zip",

@@ -389,7 +389,8 @@ def spans(starts: Index, lengths: Index) -> Index:
     """
     total = int(lengths.sum())
     ends = np.cumsum(lengths)
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    numbers: Index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return numbers
 
 
 def typed(

@@ -3,14 +3,17 @@
 import builtins
 import itertools
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Never
 
 from penstock.errors import user_site
+from penstock.io.paths import PathLike
 from penstock.memory import parse_nbytes
 from penstock.plan import Explanation, Options, explain, make_plan
 from penstock.rows import Node
 from penstock.sources.arrays import Arrays
+from penstock.sources.files import open_files
+from penstock.spec import ArraySpec
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
 from penstock.stages.concatenate import concatenated
@@ -42,16 +45,16 @@ class Dataset:
     [4 5] [40 50]
     """
 
-    __slots__ = ("__weakref__", "_epochs", "_node", "_options")
+    __slots__ = ("__weakref__", "_epochs", "node", "options")
 
     def __init__(self, node: Node, options: Options) -> None:
-        self._node = node
-        self._options = options
+        self.node = node
+        self.options = options
         self._epochs = itertools.count()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the declaration; how often it was iterated stays behind."""
-        return Dataset, (self._node, self._options)
+        return Dataset, (self.node, self.options)
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -63,24 +66,28 @@ class Dataset:
         >>> ps.from_arrays({"x": np.zeros((8, 3), "float32")}).batch(4).spec
         {'x': ArraySpec((4, 3), float32)}
         """
-        return self._node.spec
+        return self.node.spec
 
     def __len__(self) -> int:
-        if self._node.num_rows is None:
+        if self.node.num_rows is None:
             raise TypeError(
-                f"the length can't be known before {self._node.describe()} has run; "
+                f"the length can't be known before {self.node.describe()} has run; "
                 "iterate, or count with ds.reduce(lambda count, row: count + 1, 0)."
             )
-        if self._node.is_endless:
+        if self.node.is_endless:
             raise TypeError("the length is infinite: repeat() has no count; use .take(n).")
-        return self._node.num_rows
+        return self.node.num_rows
+
+    def __bool__(self) -> bool:
+        """Whether there is a dataset: always, as in tf.data, whatever its length."""
+        return True
 
     def __repr__(self) -> str:
-        return f"<Dataset {self._node.describe()}: {self.spec}>"
+        return f"<Dataset {self.node.describe()}: {self.spec}>"
 
     def explain(self) -> Explanation:
         """Return what iterating will do: stages, sizes, threads and bytes. Reads nothing."""
-        return explain(make_plan(self._node, self._options))
+        return explain(make_plan(self.node, self.options))
 
     # -- what happens to the rows -------------------------------------------------------------
 
@@ -212,7 +219,7 @@ class Dataset:
         >>> [(int(i), int(x)) for i, x in ps.from_arrays(np.array([7, 8])).enumerate()]
         [(0, 7), (1, 8)]
         """
-        return self._with(Enumerate(int(start)))
+        return self._with(Enumerate(whole_number("start", start, least=-(2**62))))
 
     def cache(self) -> "Dataset":
         """Return the same rows, kept in memory after they were first read, in the order of epoch 0.
@@ -228,11 +235,14 @@ class Dataset:
     def prefetch(self, count: int | None = None) -> "Dataset":
         """Say how many batches are made ahead; 0 makes each when it is asked for.
 
-        Work is done ahead without it, too: this only sets how far.
+        Work is done ahead without it, too: this only sets how far. None, or -1 as in tf.data, is
+        found by itself.
         """
+        if count == -1:
+            count = None
         return Dataset(
-            self._node,
-            self._options.updated(Options.checked(memory=None, threads=None, prefetch=count)),
+            self.node,
+            self.options.updated(Options.checked(memory=None, threads=None, prefetch=count)),
         )
 
     def with_options(
@@ -247,7 +257,7 @@ class Dataset:
         16000000
         """
         return Dataset(
-            self._node, self._options.updated(Options.checked(memory=memory, threads=threads))
+            self.node, self.options.updated(Options.checked(memory=memory, threads=threads))
         )
 
     # -- where the rows go --------------------------------------------------------------------
@@ -267,7 +277,7 @@ class Dataset:
         [2, 3]
         """
         number = whole_number("epoch", epoch, least=0)
-        return Stream(make_plan(self._node, self._options), epoch=number, state=state)
+        return Stream(make_plan(self.node, self.options), epoch=number, state=state)
 
     def reduce(self, function: Callable[[Any, Any], Any], initial: Any) -> Any:
         """Return `function(... function(function(initial, row 0), row 1) ...)`.
@@ -289,10 +299,10 @@ class Dataset:
         >>> float(ps.from_arrays(np.array([1.0, 3.0])).batch(2).statistics().variance)
         1.0
         """
-        return statistics(self.stream(), self._node)
+        return statistics(self.stream(), self.node)
 
     def _with(self, stage: Stage) -> "Dataset":
-        return Dataset(stage.build(self._node), self._options)
+        return Dataset(stage.build(self.node), self.options)
 
 
 def from_arrays(nest: Any) -> Dataset:
@@ -306,6 +316,29 @@ def from_arrays(nest: Any) -> Dataset:
     10
     """
     return Dataset(Arrays(nest), Options())
+
+
+def from_files(
+    paths: PathLike | Iterable[PathLike],
+    fields: Any = None,
+    *,
+    format: str | None = None,  # noqa: A002  # The name users know.
+    spec: ArraySpec | None = None,
+) -> Dataset:
+    """Return the rows of files, as they lie there: `.npy`, `.npz`, or raw binary.
+
+    `paths` is a path, a list, a glob, a folder or a URL; files come one after the other. `fields`
+    names the arrays of an archive, as a nest like the row that is wanted. A raw file needs
+    `format="raw"` and the `spec` of a row. Reads headers, no data.
+
+    >>> import numpy as np, penstock as ps, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/a.npy", np.arange(3))
+    ... np.save(f"{folder}/b.npy", np.arange(3, 5))
+    >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
+    [0, 1, 2, 3, 4]
+    """
+    return Dataset(open_files(paths, fields, format=format, spec=spec), Options())
 
 
 def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
@@ -370,10 +403,10 @@ def _joined(call: str, datasets: Sequence[Dataset]) -> tuple[list[Node], Options
                 f"{call} needs datasets, got {type(dataset).__name__} for input {number}; "
                 "arrays become one with ps.from_arrays(...)."
             )
-    options = datasets[0]._options
-    for dataset in datasets[1:]:
-        options = options.joined(dataset._options)
-    return [dataset._node for dataset in datasets], options
+    options = Options()
+    for dataset in datasets:
+        options = options.joined(dataset.options)
+    return [dataset.node for dataset in datasets], options
 
 
 def _seed(seed: int | None) -> int:

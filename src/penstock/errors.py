@@ -2,8 +2,10 @@
 
 import os
 import sys
+from pathlib import Path
+from types import FrameType
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
 
 class PenstockError(Exception):
@@ -40,10 +42,10 @@ class PenstockWarning(UserWarning):
 
 def user_site() -> str:
     """Return `file.py:12` for the innermost frame outside penstock, or '' if there is none."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # What warnings and logging use.
     while frame is not None:
         filename = frame.f_code.co_filename
         if not filename.startswith(_PACKAGE):
-            return f"{os.path.basename(filename)}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+            return f"{Path(filename).name}:{frame.f_lineno}"
+        frame = frame.f_back
     return ""

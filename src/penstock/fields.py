@@ -1,9 +1,10 @@
 """How the rows of a node are kept in a block: which columns, how many bytes, on which boundaries."""
 
+import dataclasses
 import math
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ class Field:
     """For a batch that may be cut short: the largest leading dimension."""
     estimate: int = _TEXT_GUESS
     """Bytes a row on the average, where rows differ."""
-    storage_shape: tuple[int, ...] | None = field(init=False)
+    storage_shape: tuple[int, ...] | None = dataclasses.field(init=False)
     """The shape of the room that each row gets, or None where rows differ in size."""
-    nbytes: int = field(init=False)
+    nbytes: int = dataclasses.field(init=False)
     """Bytes a row: exact where rows are of one size, estimated elsewhere."""
 
     def __post_init__(self) -> None:

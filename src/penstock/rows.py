@@ -6,7 +6,7 @@ for as long as it can.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from penstock.columns import Block
 from penstock.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.memory import Allocate, allocate_plain, buffer_nbytes
 from penstock.nest import Structure, unflatten
+from penstock.resources import Resources
 
 Index = npt.NDArray[np.int64]
 RowSet = slice | Index
@@ -57,7 +58,15 @@ class Inline(Executor):
         self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
     ) -> Iterator[Out]:
         """Yield `function(x)` for each input."""
-        return map(function, inputs)
+        source = iter(inputs)
+        held: list[In] = []  # Not a variable: it would keep the input alive beside its result.
+        while True:
+            try:
+                held.append(next(source))
+            except StopIteration:
+                return
+            # Not map(): a StopIteration of the function's own would end it without a word.
+            yield function(held.pop())
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,10 @@ class Context:
     allocate: Allocate
     executor: Executor
     clock: Clock
+    resources: Resources
     block_nbytes: int = 1 << 21
+    ahead: int = 0
+    """Blocks that are made before they are asked for."""
     budget: int | None = None
     """Bytes for all that is kept; None outside a stream, where nothing may be kept."""
 
@@ -87,7 +99,7 @@ class Context:
 
 def plain_context(epoch: int = 0) -> Context:
     """Return a context outside any stream: for reading a single row when a chain is built."""
-    return Context(epoch, allocate_plain, Inline(), Clock())
+    return Context(epoch, allocate_plain, Inline(), Clock(), Resources(), block_nbytes=1)
 
 
 class Node(ABC):
@@ -103,6 +115,8 @@ class Node(ABC):
     inputs: tuple["Node", ...] = ()
     num_shuffles: int = 0
     """How many shuffles stand before: each draws from numbers of its own."""
+    chunk_rows: int | None = None
+    """Where rows lie on storage: how many it takes to make a read worth while. None in memory."""
 
     @property
     def is_endless(self) -> bool:
@@ -131,6 +145,10 @@ class Node(ABC):
     def fingerprint(self) -> Any:
         """Return what the order of the rows depends on, as JSON; inputs not included."""
 
+    def keeps(self) -> dict[int, int]:
+        """Return the bytes that outlive a stream, for each store of them that has to be filled."""
+        return {store: nbytes for node in self.inputs for store, nbytes in node.keeps().items()}
+
     def choice(self) -> str:
         """Return what was chosen for this node and why, for `explain()`; '' if nothing was."""
         return ""
@@ -144,6 +162,16 @@ class Node(ABC):
         self.follows_epoch = other.follows_epoch
         self.inputs = (other,)
         self.num_shuffles = other.num_shuffles
+        self.chunk_rows = other.chunk_rows
+
+    def like_all(self, others: Sequence["Node"]) -> None:
+        """Take over what combining several nodes leaves as it is."""
+        self.is_batched = any(node.is_batched for node in others)
+        self.follows_epoch = any(node.follows_epoch for node in others)
+        self.inputs = tuple(others)
+        self.num_shuffles = max(node.num_shuffles for node in others)
+        chunks = [node.chunk_rows for node in others if node.chunk_rows is not None]
+        self.chunk_rows = max(chunks, default=None)
 
 
 class Rows(Node):
@@ -166,6 +194,10 @@ class Rows(Node):
     @abstractmethod
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from, for an error message: 'row 812 of data/part-3.npz'."""
+
+    def kept_nbytes(self, ahead: int) -> int:
+        """Return the bytes that are kept from one read to the next, as long as the stream is open."""
+        return sum(node.kept_nbytes(ahead) for node in self.inputs if isinstance(node, Rows))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that reading `num_rows` rows takes besides the block they go to."""

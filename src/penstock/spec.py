@@ -101,7 +101,8 @@ def spec_of(row: Any) -> Any:
 
 def spec_of_value(value: Any) -> ArraySpec:
     """Return the spec of one leaf of an example row."""
-    if isinstance(value, bytes | str) and not isinstance(value, np.generic):
+    # NumPy's own text as well: one value of an array of U10 has the width of that value only.
+    if isinstance(value, bytes | str):
         return ArraySpec((), bytes if isinstance(value, bytes) else str)
     array = np.asarray(value)
     if array.dtype == object:
@@ -129,7 +130,7 @@ def _dtype(dtype: Any) -> DType:
         return bytes
     if dtype is str or dtype == "str":
         return str
-    found = np.dtype(dtype)
+    found: np.dtype[Any] = np.dtype(dtype)
     if found.hasobject:
         raise TypeError(
             f"dtype must be a plain NumPy dtype, bytes or str, got {found}; "

@@ -22,7 +22,7 @@ TENSORS = {
     5: (7, VARINT, "<i2"), 6: (7, VARINT, "i1"), 7: (8, BYTES, None), 8: (9, FIXED32, "<c8"),
     9: (10, VARINT, "<i8"), 10: (11, VARINT, "?"), 14: (13, VARINT, "<u2"), 17: (7, VARINT, "<u2"),
     18: (12, FIXED64, "<c16"), 19: (13, VARINT, "<u2"), 22: (16, VARINT, "<u4"), 23: (17, VARINT, "<u8"),
-    **{number: (18, BYTES, "u1") for number in range(24, 29)},
+    **dict.fromkeys(range(24, 29), (18, BYTES, "u1")),
 }  # fmt: skip
 QUANTIZED = {11: 6, 12: 4, 13: 3, 15: 5, 16: 17}
 PACKED = {5: 4, 6: 8, 9: 4, 12: 8, 7: 0, 10: 0, 11: 0, 13: 0, 16: 0, 17: 0}
@@ -43,23 +43,29 @@ def read_shape(data):
     return sizes
 
 
+def read_parts(data):
+    """DataType, shape, content, and all fields."""
+    fields = read_fields(data)
+    stored, shape, content = 0, [], b""
+    for number, wire, value in fields:
+        if (number, wire) == (1, VARINT):
+            stored = value & 2**32 - 1
+        elif (number, wire) == (2, BYTES):
+            shape += read_shape(value)
+        elif (number, wire) == (4, BYTES):
+            content = value
+        elif wire == BYTES and number in PACKED:
+            if PACKED[number] and len(value) % PACKED[number]:
+                raise Fault("bad_tensor")
+            if not PACKED[number]:
+                read_varints(value)
+    return stored, shape, content, fields
+
+
 def read_tensor(data):
-    """(DataType, shape, values): the values are bytes, or a list of bytes for strings."""
+    """(DataType, shape, number of values, content, fields) of a tensor that is sound but for its values."""
     try:
-        fields = read_fields(data)
-        stored, shape, content = 0, [], b""
-        for number, wire, value in fields:
-            if (number, wire) == (1, VARINT):
-                stored = value & 2**32 - 1
-            elif (number, wire) == (2, BYTES):
-                shape += read_shape(value)
-            elif (number, wire) == (4, BYTES):
-                content = value
-            elif wire == BYTES and number in PACKED:
-                if PACKED[number] and len(value) % PACKED[number]:
-                    raise Fault("bad_tensor")
-                if not PACKED[number]:
-                    read_varints(value)
+        stored, shape, content, fields = read_parts(data)
     except (Fault, UnicodeDecodeError):
         raise Fault("bad_tensor") from None
     if len(shape) > 254 or any(size < 0 for size in shape):

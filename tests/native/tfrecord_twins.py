@@ -173,20 +173,24 @@ def decode_row(payload, features):
 
 def decode_feature(feature, index, entry, record_nbytes):
     try:
-        kind, values = (None, []) if entry is None else read_feature(entry)
-        if kind is None:
-            return missing(feature)
-        if kind != feature.kind:
-            raise Fault("wrong_kind")
-        if feature.form == "tensor":
-            if len(values) != 1:
-                raise Fault("wrong_size")
-            return decode_tensor(feature, values[0], record_nbytes)
-        if feature.form == "fixed" and len(values) != feature.count:
-            raise Fault("wrong_size")
-        return convert(feature, values), [len(values)]
+        return values_of(feature, entry, record_nbytes)
     except Fault as fault:
         raise Fault(fault.kind, index) from None
+
+
+def values_of(feature, entry, record_nbytes):
+    kind, values = (None, []) if entry is None else read_feature(entry)
+    if kind is None:
+        return missing(feature)
+    if kind != feature.kind:
+        raise Fault("wrong_kind")
+    if feature.form == "tensor":
+        if len(values) != 1:
+            raise Fault("wrong_size")
+        return decode_tensor(feature, values[0], record_nbytes)
+    if feature.form == "fixed" and len(values) != feature.count:
+        raise Fault("wrong_size")
+    return convert(feature, values), [len(values)]
 
 
 def missing(feature):

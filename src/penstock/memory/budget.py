@@ -20,16 +20,17 @@ def parse_nbytes(size: int | str) -> int:
     >>> parse_nbytes("512MB"), parse_nbytes("1 KiB"), parse_nbytes(4096)
     (512000000, 1024, 4096)
     """
-    if isinstance(size, bool) or not isinstance(size, int | str):
+    if isinstance(size, bool) or not (isinstance(size, str) or hasattr(size, "__index__")):
         raise TypeError(f"a size must be a number of bytes or a text like '512MB', got {size!r}.")
     if isinstance(size, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", size)
         if match is None or match[2].upper() not in _UNITS:
             raise ValueError(f"a size must look like '512MB' or '2GiB', got {size!r}.")
         size = int(float(match[1]) * _UNITS[match[2].upper()])
-    if size < 1:
-        raise ValueError(f"a size must be at least 1 byte, got {size}.")
-    return size
+    nbytes = int(size.__index__())  # A whole number of NumPy's will do as well.
+    if nbytes < 1:
+        raise ValueError(f"a size must be at least 1 byte, got {nbytes}.")
+    return nbytes
 
 
 def format_nbytes(nbytes: float) -> str:

@@ -109,13 +109,13 @@ class Lease:
 
     def __del__(self) -> None:
         # Only an atomic append: the collector may run this in any thread, under any lock.
-        self.returned.append(_Return(self.buffer, self.is_held))  # type: ignore[arg-type]
+        self.returned.append(_Return(self.buffer, is_held=self.is_held))  # type: ignore[arg-type]
 
 
 class _Return:
     __slots__ = ("buffer", "is_held")
 
-    def __init__(self, buffer: _Buffer, is_held: bool) -> None:
+    def __init__(self, buffer: _Buffer, *, is_held: bool) -> None:
         self.buffer = buffer
         self.is_held = is_held
 

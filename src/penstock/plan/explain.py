@@ -77,7 +77,7 @@ def explain(plan: Plan) -> Explanation:
     """Return what a plan does, in words and numbers."""
     nodes = list(_walk(plan.node, 0))
     notes = [note for node, _ in nodes if isinstance(node, Flow) for note in node.notes()]
-    if any(node.is_batched and "shuffle" in node.describe() for node, _ in nodes):
+    if any(node.is_batched and node.describe().startswith("shuffle(") for node, _ in nodes):
         notes.append("shuffle after batch mixes whole batches, not the rows in them.")
     return Explanation(
         stages=tuple(_line(node, depth) for node, depth in nodes),
@@ -86,7 +86,7 @@ def explain(plan: Plan) -> Explanation:
         threads=plan.threads if plan.is_threaded else 0,
         ahead=plan.ahead,
         why=plan.why,
-        total_nbytes=plan.total,
+        total_nbytes=plan.total + plan.kept,
         need_nbytes=plan.need,
         budget_nbytes=plan.budget,
         notes=tuple(dict.fromkeys(notes)),

@@ -11,6 +11,7 @@ from penstock.stages.segment import Segment, as_flow
 BLOCK_NBYTES = 1 << 21  # Large enough that handing it over costs nothing, small enough for a cache.
 _PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
 _MOST_AHEAD = 64
+_SMALL_BLOCK = 1 << 18  # Below this, handing blocks over begins to cost.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,12 @@ class Plan:
     threads: int
     ahead: int
     """Blocks made before they are asked for."""
+    kept: int
+    """Bytes of caches in memory that this stream would fill, which outlive it."""
     need: int
     """The smallest budget that would do."""
     total: int
-    """Bytes it will hold at most."""
+    """Bytes it will hold at most, besides those that are kept."""
     why: str
 
     @property
@@ -42,19 +45,21 @@ def make_plan(node: Node, options: Options) -> Plan:
     flow = as_flow(node)
     budget = default_budget() if options.memory is None else options.memory
     threads, why = _threads(options)
+    kept = sum(node.keeps().values())
     smallest = _total(flow, 1, 0 if threads == 0 else 1)
-    block_nbytes = BLOCK_NBYTES
-    ahead = _ahead(options, node, block_nbytes, threads)
-    # First fewer blocks, then smaller ones: the order must never depend on either.
-    while (total := _total(flow, block_nbytes, ahead)) > budget and (ahead > 1 or block_nbytes > 1):
-        if ahead > 2:
-            ahead -= 1
-            why = "fewer ahead, so that they fit the budget"
-        elif block_nbytes > 1:
-            block_nbytes //= 2
-            why = "smaller blocks, so that they fit the budget"
-        else:
-            ahead -= 1
+    full = _ahead(options, node, BLOCK_NBYTES, threads)
+    sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
+    # First fewer blocks ahead, then smaller ones, then one at a time, which also keeps one window
+    # instead of two: the order of the rows must never depend on any of it.
+    choices = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
+    choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
+    choices += [(min(full, 1), size) for size in sizes]
+    for number, (ahead, block_nbytes) in enumerate(choices):
+        total = _total(flow, block_nbytes, ahead)
+        if total <= budget - kept:
+            break
+    if number:
+        why = "as large as the budget allows"
     return Plan(
         node=node,
         flow=flow,
@@ -63,8 +68,9 @@ def make_plan(node: Node, options: Options) -> Plan:
         block_rows=rows_per_block(node, block_nbytes),
         threads=min(threads, ahead),
         ahead=ahead,
-        need=min(smallest, total),
-        total=max(total, smallest) if total > budget else total,
+        kept=kept,
+        need=min(smallest, total) + kept,
+        total=max(total, smallest) if total > budget - kept else total,
         why=why,
     )
 

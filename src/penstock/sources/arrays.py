@@ -27,7 +27,7 @@ class Arrays(Rows):
         if not count(rows):
             return
         for leaf, sink in zip(self.leaves, out.sinks, strict=True):
-            leaf.read(rows, sink)
+            leaf.read(rows, sink, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what the copies that NumPy or a lazy array makes on the way take."""

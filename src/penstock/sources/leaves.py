@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from penstock.columns import Array, Pieces, Sink, raw_rows, rows_are_contiguous
+from penstock.errors import SpecMismatchError
 from penstock.fields import Field
-from penstock.rows import Index, RowSet
+from penstock.rows import Context, Index, RowSet
 from penstock.spec import ArraySpec, dtype_name
 
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
@@ -23,7 +24,7 @@ class Leaf(ABC):
     how: str
 
     @abstractmethod
-    def read(self, rows: RowSet, sink: Sink) -> None:
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read the given rows into a column; there is at least one."""
 
     def staging_nbytes(self, num_rows: int) -> int:
@@ -47,7 +48,7 @@ class InMemory(Leaf):
         self.raw = raw_rows(array, 1) if self.is_contiguous else None
         self.how = "in memory, one gather a block" if self.is_contiguous else "in memory, strided"
 
-    def read(self, rows: RowSet, sink: Sink) -> None:
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Copy rows: a slice as one copy, scattered ones by the native gather."""
         assert not isinstance(sink, Pieces)
         if isinstance(rows, slice):
@@ -83,18 +84,29 @@ class Lazy(Leaf):
                 "convert it first (a sparse matrix: x.toarray())."
             )
 
-    def read(self, rows: RowSet, sink: Sink) -> None:
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read a slice as it is, scattered rows by as few slices as is sensible."""
         assert not isinstance(sink, Pieces)
         if isinstance(rows, slice):
-            sink.put(np.asarray(self.array[rows]))
+            sink.put(self._slice(rows.start, rows.stop))
             return
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
         for start, stop in self._runs(ascending):
             first, last = int(ascending[start]), int(ascending[stop - 1])
-            values = np.asarray(self.array[first : last + 1])
+            values = self._slice(first, last + 1)
             sink.at(order[start:stop]).put(values[ascending[start:stop] - first])
+
+    def _slice(self, start: int, stop: int) -> Array:
+        values = np.asarray(self.array[start:stop])
+        spec = self.field.spec
+        if values.shape != (stop - start, *spec.shape) or values.dtype != spec.dtype:
+            # Else memory that nobody wrote to would pass for rows: of a file cut short, say.
+            raise SpecMismatchError(
+                f"rows {start} to {stop} of {type(self.array).__name__} must be {spec}, "
+                f"got {values.dtype} of shape {values.shape}; did it change since from_arrays?"
+            )
+        return values
 
     def _runs(self, ascending: Index) -> list[tuple[int, int]]:
         width = max(1, self.field.nbytes)
@@ -121,7 +133,7 @@ class TextList(Leaf):
         mean = sum(map(len, values)) // max(1, len(values))
         self.field = Field(ArraySpec((), kind), estimate=mean + 8)
 
-    def read(self, rows: RowSet, sink: Sink) -> None:
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Join the given values."""
         assert isinstance(sink, Pieces)
         sink.put(_picked(self.values, rows))
@@ -150,10 +162,13 @@ class ArrayList(Leaf):
         mean = sum(value.nbytes for value in values) // len(values)
         self.field = Field(ArraySpec(shape, first.dtype), estimate=mean + 16)
 
-    def read(self, rows: RowSet, sink: Sink) -> None:
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Copy the given arrays."""
         values = _picked(self.values, rows)
-        sink.put(values if isinstance(sink, Pieces) else np.stack(values))
+        if isinstance(sink, Pieces):
+            sink.put(values)
+        else:
+            sink.put(np.stack(values))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the stack of arrays of one shape."""
@@ -170,13 +185,10 @@ def leaf_of(value: Any, name: str) -> Leaf:
     """Return the reader for whatever the user gave as one array."""
     if isinstance(value, list):
         return _leaf_of_list(value, name)
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"field {name!r}: a masked array would lose its mask; fill it: x.filled(0)."
-        )
     if not isinstance(value, np.ndarray):
         value = _host_array(value, name)
     if isinstance(value, np.ndarray):
+        _check_array(value, name)
         value = value.view(np.ndarray)  # A memmap or matrix would make its views memmaps, too.
     _check_dimensions(value, name)
     return InMemory(value) if isinstance(value, np.ndarray) else Lazy(value, name)
@@ -191,6 +203,8 @@ def _leaf_of_list(values: list[Any], name: str) -> Leaf:
     if kinds <= {bytes, np.bytes_} or kinds <= {str, np.str_}:
         return TextList(values, bytes if issubclass(kinds.pop(), bytes) else str)
     if all(isinstance(value, np.ndarray) for value in values):
+        for value in values:
+            _check_array(value, name)
         return ArrayList(values, name)
     if all(issubclass(kind, int | float | complex | np.number | np.bool_) for kind in kinds):
         return InMemory(np.asarray(values))
@@ -228,7 +242,14 @@ def _check_dimensions(value: Any, name: str) -> None:
             f"field {name!r} has no rows: it is a 0-d array; every array needs a first axis "
             "(a constant for all rows: np.broadcast_to(value, (num_rows,)))."
         )
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+
+
+def _check_array(value: Array, name: str) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"field {name!r}: a masked array would lose its mask; fill it: x.filled(0)."
+        )
+    if value.dtype.hasobject:
         raise TypeError(
             f"field {name!r} has dtype {value.dtype}, which can't be kept in blocks.\n"
             "  text: give a list of str (array.tolist()), or a fixed width (array.astype('U20'))\n"

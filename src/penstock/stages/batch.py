@@ -81,6 +81,8 @@ class BatchedRows(StageRows):
         super().__init__(stage, node)
         self.is_batched = True
         self.num_rows = stage.num_batches(node.num_rows) or 0
+        if node.chunk_rows is not None:
+            self.chunk_rows = max(1, node.chunk_rows // stage.batch_size)
         self.fields = tuple(stage.field(field, node.num_rows) for field in node.fields)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:

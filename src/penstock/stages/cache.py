@@ -28,6 +28,7 @@ from penstock.stages.segment import Segment
 from penstock.stages.stage import Stage, StageFlow, StageRows
 
 _CHUNK_NBYTES = 1 << 22
+_PIECE_NBYTES = 1 << 13  # Each piece of a column without a fixed size is rounded up to pages.
 
 
 class Store:
@@ -61,6 +62,12 @@ class Store:
                 process_ledger.extend(self.account, nbytes, budget=budget, why=why)
             return self.pool
 
+    def release(self) -> None:
+        """Give back what was set aside, after filling it failed: the next stream tries again."""
+        if self.account is not None:
+            self.account.close()
+        self.account = self.pool = None
+
 
 @dataclass(frozen=True, slots=True)
 class Cache(Stage):
@@ -90,8 +97,9 @@ class CachedRows(StageRows):
     def __init__(self, stage: Cache, node: Rows) -> None:
         super().__init__(stage, node)
         self.follows_epoch = False
+        self.chunk_rows = None  # It is in memory from here on.
         self.is_fixed = all(f.storage_shape is not None for f in node.fields)
-        self.chunk_rows = rows_per_block(node, _CHUNK_NBYTES)
+        self.step_rows = rows_per_block(node, _CHUNK_NBYTES)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from the cache; fill what is missing first."""
@@ -103,7 +111,7 @@ class CachedRows(StageRows):
         index = as_index(rows)
         block = self._block(context)
         if self.is_fixed:
-            for chunk in np.unique(index // self.chunk_rows).tolist():
+            for chunk in np.unique(index // self.step_rows).tolist():
                 self._fill_chunk(chunk, block, context.of_epoch(0))
         out.copy_from(block, index)
 
@@ -111,21 +119,40 @@ class CachedRows(StageRows):
         store = self.stage.store
         with store.lock:
             if store.block is None:
-                pool = store.reserve(
-                    self.block_nbytes(self.num_rows) + (1 << 16), context, self.describe()
-                )
-                block = allocate_block(
-                    self.fields, self.num_rows, pool.lease, aligned=self.is_batched
-                )
-                chunks = -(-self.num_rows // self.chunk_rows)
-                if not self.is_fixed:
-                    # Where rows differ in size nobody knows where a chunk goes: fill it all now.
-                    for chunk in range(chunks):
-                        self._read_chunk(chunk, block, context.of_epoch(0))
-                store.is_filled = np.zeros(chunks, bool)
-                store.chunk_locks = [threading.Lock() for _ in range(chunks)]
-                store.block = block.finish()
+                pool = store.reserve(self._kept_nbytes(), context, self.describe())
+                try:
+                    self._allocate(pool, context)
+                except BaseException:
+                    store.release()
+                    raise
+            assert store.block is not None
             return store.block
+
+    def _allocate(self, pool: Pool, context: Context) -> None:
+        store = self.stage.store
+        block = allocate_block(self.fields, self.num_rows, pool.lease, aligned=self.is_batched)
+        chunks = -(-self.num_rows // self.step_rows)
+        if not self.is_fixed:
+            # Where rows differ in size nobody knows where a chunk goes: fill it all now.
+            for chunk in range(chunks):
+                self._read_chunk(chunk, block, context.of_epoch(0))
+        store.is_filled = np.zeros(chunks, bool)
+        store.chunk_locks = [threading.Lock() for _ in range(chunks)]
+        store.block = block.finish()
+
+    def _kept_nbytes(self) -> int:
+        nbytes = self.block_nbytes(self.num_rows)
+        if self.is_fixed:
+            return nbytes
+        # Pieces of pages of their own, joined and put in order at the end.
+        chunks = -(-self.num_rows // self.step_rows)
+        return 3 * nbytes + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
+
+    def keeps(self) -> dict[int, int]:
+        """Return what filling it will take, if no stream has set that aside yet."""
+        store = self.stage.store
+        own = {} if store.account is not None else {id(store): self._kept_nbytes()}
+        return {**super().keeps(), **own}
 
     def _fill_chunk(self, chunk: int, block: Block, context: Context) -> None:
         store = self.stage.store
@@ -137,13 +164,13 @@ class CachedRows(StageRows):
                     store.is_filled[chunk] = True
 
     def _read_chunk(self, chunk: int, block: Block, context: Context) -> None:
-        start = chunk * self.chunk_rows
-        stop = min(self.num_rows, start + self.chunk_rows)
+        start = chunk * self.step_rows
+        stop = min(self.num_rows, start + self.step_rows)
         self.input.read(slice(start, stop), block.at(np.arange(start, stop)), context)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what filling a chunk takes."""
-        return self.input.staging_nbytes(self.chunk_rows)
+        return self.input.staging_nbytes(self.step_rows)
 
     def locate(self, row: int, epoch: int) -> str:
         """Return where a cached row came from."""
@@ -174,22 +201,67 @@ class CachedFlow(StageFlow):
         store = self.stage.store
         with store.lock:
             if store.table is None:
-                blocks = []
-                for parcel in self.input.parcels(None, context.of_epoch(0)):
-                    nbytes = self.block_nbytes(parcel.size)
-                    nbytes = max(nbytes, parcel.block.nbytes) + (1 << 16)
-                    pool = store.reserve(nbytes, context, self.describe())
-                    block = allocate_block(
-                        self.fields, parcel.size, pool.lease, aligned=self.is_batched
-                    )
-                    block.copy_from(parcel.block, np.arange(parcel.size))
-                    blocks.append(block.finish())
-                store.table = Table(self, blocks)
+                filling = _Filling(self, context)
+                try:
+                    for parcel in self.input.parcels(None, context.of_epoch(0)):
+                        filling.add(parcel)
+                except BaseException:
+                    store.release()
+                    raise
+                store.table = Table(self, filling.finish())
             return store.table
 
     def choice(self) -> str:
         """Return when it is filled."""
         return "in memory; read to its end when the first stream starts"
+
+
+class _Filling:
+    """Packs parcels into blocks that double in size: a page for each would be too much."""
+
+    def __init__(self, flow: CachedFlow, context: Context) -> None:
+        self.flow = flow
+        self.context = context
+        self.is_fixed = all(f.storage_shape is not None for f in flow.fields)
+        self.most = rows_per_block(flow, _CHUNK_NBYTES)
+        self.blocks: list[Block] = []
+        self.used = 0
+        """Rows in the last block."""
+
+    def add(self, parcel: Parcel) -> None:
+        """Copy the rows of a parcel."""
+        start = 0
+        while start < parcel.size:
+            if not self.blocks or self.used == self.blocks[-1].num_rows:
+                self._add_block(parcel, parcel.size - start)
+            block = self.blocks[-1]
+            stop = min(parcel.size, start + block.num_rows - self.used)
+            slots = np.arange(self.used, self.used + stop - start)
+            block.at(slots).copy_from(parcel.block, np.arange(start, stop))
+            self.used += stop - start
+            start = stop
+
+    def _add_block(self, parcel: Parcel, num_rows: int) -> None:
+        nbytes = 0
+        if self.is_fixed:
+            last = self.blocks[-1].num_rows if self.blocks else 0
+            num_rows = max(num_rows, min(2 * last, self.most))
+        else:
+            # What rows take is known only of those that are there.
+            nbytes = parcel.block.nbytes + 2 * _PIECE_NBYTES * len(self.flow.fields)
+        nbytes = max(nbytes, self.flow.block_nbytes(num_rows))
+        pool = self.flow.stage.store.reserve(nbytes, self.context, self.flow.describe())
+        is_aligned = self.flow.is_batched
+        self.blocks.append(
+            allocate_block(self.flow.fields, num_rows, pool.lease, aligned=is_aligned)
+        )
+        self.used = 0
+
+    def finish(self) -> list[Block]:
+        """Return the blocks, the last one as long as it is full."""
+        if self.blocks:
+            self.blocks[-1].num_rows = self.used
+        return [block.finish() for block in self.blocks]
 
 
 class Table(Rows):

@@ -29,12 +29,12 @@ def merged_fields(nodes: Sequence[Node], call: str) -> tuple[Field, ...]:
                     f"in input {number}, {theirs.spec}."
                 )
             fields[place] = Field(
-                spec, _most(spec.is_fixed, mine, theirs), max(mine.nbytes, theirs.nbytes)
+                spec, _most(mine, theirs, is_fixed=spec.is_fixed), max(mine.nbytes, theirs.nbytes)
             )
     return tuple(fields)
 
 
-def _most(is_fixed: bool, mine: Field, theirs: Field) -> int | None:
+def _most(mine: Field, theirs: Field, *, is_fixed: bool) -> int | None:
     shapes = [mine.storage_shape, theirs.storage_shape]
     known = [shape for shape in shapes if shape is not None]
     if is_fixed or len(known) < 2 or known[0][1:] != known[1][1:]:

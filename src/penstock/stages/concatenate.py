@@ -38,10 +38,7 @@ class _Concatenated(Node):
     def _join(self, nodes: Sequence[Node], fields: tuple[Field, ...]) -> None:
         self.fields = fields
         self.structure = nodes[0].structure
-        self.is_batched = any(node.is_batched for node in nodes)
-        self.follows_epoch = any(node.follows_epoch for node in nodes)
-        self.num_shuffles = max(node.num_shuffles for node in nodes)
-        self.inputs = tuple(nodes)
+        self.like_all(nodes)
 
     def describe(self) -> str:
         """Return the call."""

@@ -1,9 +1,9 @@
 """Calling the user's functions: with a row as they expect it, and with errors that say where."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,7 @@ class UserFunction:
     def _place(self) -> str:
         code = getattr(self.function, "__code__", None)
         defined = (
-            f" (defined at {os.path.basename(code.co_filename)}:{code.co_firstlineno})"
-            if code
-            else ""
+            f" (defined at {Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
         )
         return (
             f"{self.describe()}, {self.site}{defined}"
@@ -62,7 +60,7 @@ class UserFunction:
             else f"{self.describe()}{defined}"
         )
 
-    def caller(self, structure: Structure) -> Callable[[Sequence[Any]], Any]:
+    def caller(self, structure: Structure) -> Callable[[tuple[Any, ...]], Any]:
         """Return what calls the function with the leaves of a row: a tuple's parts as arguments."""
         build = builder(structure)
         function = self.function
@@ -79,7 +77,7 @@ class RowRandom:
     def __init__(self, seed: int, epoch: int) -> None:
         key = round_keys((seed, epoch), 2)
         self._bits = np.random.Philox(key=key)
-        self._state: dict[str, Any] = self._bits.state
+        self._state: Any = self._bits.state
         self._generator = np.random.Generator(self._bits)
 
     def at(self, row: int) -> np.random.Generator:
@@ -106,6 +104,7 @@ class Results:
         self.names = field_names(structure)
         self.is_bare = structure == flatten(0)[1]
         self.lists: list[list[Any]] = [[] for _ in fields]
+        self.is_array = [bool(f.spec.shape) or not f.spec.is_text for f in fields]
         self.shapes = [f.spec.shape if f.spec.is_fixed else None for f in fields]
 
     def put(self, row: int, result: Any, where: Callable[[], str]) -> None:
@@ -128,7 +127,10 @@ class Results:
                     value = self._checked(number, value, where)
                 sink.put_row(row, value)
             else:
-                self.lists[number].append(self._checked(number, value, where))
+                # A copy: the function may return the same array each time, filled anew.
+                checked = self._checked(number, value, where)
+                copied = checked.copy() if checked is value and self.is_array[number] else checked
+                self.lists[number].append(copied)
 
     def finish(self) -> None:
         """Put what is of variable size into the block: all rows at once."""

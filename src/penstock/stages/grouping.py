@@ -4,7 +4,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from penstock.columns import Block, Fixed, Index, Pieces, Ragged, Sink, Text, spans, starts_of
+from penstock.columns import (
+    Block,
+    Fixed,
+    Index,
+    Pieces,
+    Ragged,
+    Sink,
+    Text,
+    column_of,
+    spans,
+    starts_of,
+)
 from penstock.fields import Field, allocate_block
 from penstock.memory import Allocate
 from penstock.rows import Context, Node
@@ -32,6 +43,7 @@ class Grouping:
     def __init__(
         self, node: Node, out: Block, lengths: Index, batch_size: int, context: Context
     ) -> None:
+        self.fields = node.fields
         self.out = out
         self.lengths = lengths
         self.batch_size = batch_size
@@ -41,7 +53,11 @@ class Grouping:
         self.beside: list[tuple[Fixed, Fixed]] = []
         sinks: list[Sink] = []
         for field, sink in zip(node.fields, out.sinks, strict=True):
-            if isinstance(sink, Pieces):
+            if isinstance(sink, Pieces) and field.storage_shape is not None:
+                # Batches of which some are cut short, to be padded: they are read as what they are.
+                rows = int(lengths.sum())
+                sinks += allocate_block([field], rows, context.allocate, aligned=False).sinks
+            elif isinstance(sink, Pieces):
                 sinks.append(Pieces(field.spec, sink.allocate, aligned=False))
             else:
                 sinks.append(self._rows_of(field, sink, context))
@@ -66,13 +82,19 @@ class Grouping:
 
     def finish(self, group: GroupRows) -> None:
         """Put what could not be read in place where it belongs."""
-        for sink, beside in self.beside:
+        for batches, beside in self.beside:
             flat = beside.rows
-            sink.put(flat.reshape(len(self.lengths), self.batch_size, *flat.shape[1:]))
+            batches.put(flat.reshape(len(self.lengths), self.batch_size, *flat.shape[1:]))
         for number, (rows, sink) in enumerate(zip(self.rows.sinks, self.out.sinks, strict=True)):
-            if isinstance(rows, Pieces) and isinstance(sink, Pieces):
+            if not isinstance(sink, Pieces):
+                continue
+            spec = self.fields[number].spec
+            if isinstance(rows, Pieces):
                 column = rows.finish()
-                sink.add(group(number, column, self.lengths, rows.spec, sink.allocate))
+            else:
+                values = [rows.value(row) for row in range(self.rows.num_rows)]
+                column = column_of(values, spec, sink.allocate, aligned=False)
+            sink.add(group(number, column, self.lengths, spec, sink.allocate))
 
 
 def group(column: Text | Ragged, lengths: Index, spec: ArraySpec) -> Ragged:

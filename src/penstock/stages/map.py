@@ -157,7 +157,8 @@ def example_row(node: Node) -> tuple[list[Any], str, int | None]:
 
 
 def _blank(field: Field) -> Any:
-    shape = tuple(size or 0 for size in field.spec.shape)
+    # Not 0 where the size may be any: nobody can tell the dtype of text that is not there.
+    shape = tuple(1 if size is None else size for size in field.spec.shape)
     if isinstance(field.spec.dtype, np.dtype):
         return np.zeros(shape, field.spec.dtype)[()]
     return np.full(shape, field.spec.dtype(), object) if shape else field.spec.dtype()

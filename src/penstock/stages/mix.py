@@ -109,10 +109,7 @@ class _Mixed(Node):
     def _join(self, nodes: Sequence[Node], mixing: Mixing, fields: tuple[Field, ...]) -> None:
         self.fields = fields
         self.structure = nodes[0].structure
-        self.is_batched = any(node.is_batched for node in nodes)
-        self.follows_epoch = any(node.follows_epoch for node in nodes)
-        self.num_shuffles = max(node.num_shuffles for node in nodes)
-        self.inputs = tuple(nodes)
+        self.like_all(nodes)
         self.mixing = mixing
 
     def pattern(self, active: tuple[int, ...]) -> Pattern:

@@ -43,7 +43,8 @@ class Segment(Flow):
         """Return the bytes of the blocks in flight, and of the one being looked at."""
         size = rows_per_block(self.rows, block_nbytes)
         block = self.rows.block_nbytes(size)
-        return (ahead + 1) * block + ahead * self.rows.staging_nbytes(size)
+        working = max(1, ahead) * self.rows.staging_nbytes(size)
+        return (ahead + 1) * block + working + self.rows.kept_nbytes(ahead)
 
     def describe(self) -> str:
         """Return the call that made the rows."""
@@ -60,19 +61,20 @@ class _Pace:
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = max(1, most // _FIRST)
-        self.may_grow = True
+        self.fastest = 0.0
+        """Seconds a row at best: a block that was slow by accident must not keep the rest small."""
 
     def took(self, size: int, seconds: float) -> None:
-        if size == self.size and seconds * 2 > _LONG:
-            self.may_grow = False
+        pace = seconds / size
+        self.fastest = min(self.fastest or pace, pace)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         while start < stop:
             end = min(stop, start + self.size)
             yield start, end
             start = end
-            if self.may_grow:
-                self.size = min(self.most, self.size * 2)
+            quick = int(_LONG / self.fastest) if self.fastest else self.most
+            self.size = max(1, min(self.most, self.size * 2, max(self.size, quick)))
 
 
 def _advance(start: int, offset: int) -> int:

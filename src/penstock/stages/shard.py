@@ -33,7 +33,8 @@ class Shard(Stage):
         """Check that the shard is one of those there are."""
         if not 0 <= self.index < self.count:
             raise ValueError(
-                f"shard needs 0 <= index < count, got index {self.index} and count {self.count}."
+                f"shard(index, count) needs 0 <= index < count, got index {self.index} and count "
+                f"{self.count}; tf.data has the two the other way round."
             )
 
     def build(self, node: Node) -> Node:
@@ -62,6 +63,8 @@ class ShardedRows(StageRows):
     def __init__(self, stage: Shard, node: Rows) -> None:
         super().__init__(stage, node)
         self.num_rows = stage.num_rows(node.num_rows) or 0
+        if node.chunk_rows is not None:
+            self.chunk_rows = max(1, node.chunk_rows // stage.count)
 
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the strided row numbers."""

@@ -23,8 +23,10 @@ from penstock.rows import (
 from penstock.stages.cache import CachedFlow
 from penstock.stages.segment import Segment
 from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.stages.window import WindowedRows
 
 WINDOW_NBYTES = 64 << 20
+LARGE_ROW_NBYTES = 1 << 16  # Rows as large as this are worth a random read each.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,9 @@ class Shuffle(Stage):
                 "  wrong: ds.repeat().shuffle()\n  right: ds.shuffle().repeat()"
             )
         if isinstance(node, Rows):
+            window = WINDOW_NBYTES if self.window is None else self.window
+            if node.chunk_rows is not None and node.row_nbytes < LARGE_ROW_NBYTES:
+                return WindowedRows(self, node, seed=self.seed, window_nbytes=window)
             return ShuffledRows(self, node)
         assert isinstance(node, Flow)
         if isinstance(node, CachedFlow):
@@ -96,6 +101,8 @@ class ShuffledCache(StageFlow):
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Fill the cache, then yield its rows by number."""
+        if context.budget is None:  # A chain being built only looks at one row: any will do.
+            return self.input.parcels(None, context)
         rows = ShuffledRows(self.stage, self.input.table(context))
         return Segment(rows).parcels(cursor, context)
 
@@ -120,6 +127,9 @@ class ShuffledFlow(StageFlow):
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each window in a random order of its own."""
+        if context.budget is None:  # A chain being built only looks at one row: any will do.
+            yield from self.input.parcels(None, context)
+            return
         number, done, inner = (0, 0, None) if cursor is None else cursor
         incoming = _Rows(self.input.parcels(inner, context), inner)
         while True:

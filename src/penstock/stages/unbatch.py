@@ -43,6 +43,8 @@ class Unbatch(Stage):
                     f"unbatch needs a first axis in every field, and {name!r} is {field.spec}."
                 )
             sizes[name] = field.spec.shape[0]
+        if not sizes:
+            raise ValueError("unbatch needs rows with at least one field, got none.")
         known = {size for size in sizes.values() if size is not None}
         if len(known) > 1:
             raise ValueError(f"unbatch needs the same first axis in every field, got {sizes}.")
@@ -170,7 +172,10 @@ def pick(batches: Block, places: Index, offsets: Index, out: Block) -> None:
     for column, sink in zip(batches.columns, out.sinks, strict=True):
         if isinstance(column, Fixed):
             values = column.rows[places, offsets]
-            sink.put(values if isinstance(sink, Fixed) else list(values))
+            if isinstance(sink, Fixed):
+                sink.put(values)
+            else:
+                sink.put(list(values))
             continue
         assert isinstance(column, Ragged)
         rows = column.inner(places, offsets)

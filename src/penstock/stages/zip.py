@@ -22,20 +22,19 @@ def zipped(nodes: Sequence[Node], *, strict: bool) -> Node:
             "  to stop at the shortest: ps.zip(a, b, strict=False)"
         )
     if len(known) == len(lengths) and all(isinstance(node, Rows) for node in nodes):
-        return ZippedRows([node for node in nodes if isinstance(node, Rows)], min(known), strict)
-    return ZippedFlow([as_flow(node) for node in nodes], nodes, strict)
+        return ZippedRows(
+            [node for node in nodes if isinstance(node, Rows)], min(known), strict=strict
+        )
+    return ZippedFlow([as_flow(node) for node in nodes], nodes, strict=strict)
 
 
 class _Zipped(Node):
     strict: bool
 
-    def _join(self, nodes: Sequence[Node], strict: bool) -> None:
+    def _join(self, nodes: Sequence[Node], *, strict: bool) -> None:
         self.fields = tuple(field for node in nodes for field in node.fields)
         self.structure = tuple_of([node.structure for node in nodes])
-        self.is_batched = any(node.is_batched for node in nodes)
-        self.follows_epoch = any(node.follows_epoch for node in nodes)
-        self.num_shuffles = max(node.num_shuffles for node in nodes)
-        self.inputs = tuple(nodes)
+        self.like_all(nodes)
         self.strict = strict
 
     def describe(self) -> str:
@@ -50,8 +49,8 @@ class _Zipped(Node):
 class ZippedRows(_Zipped, Rows):
     """Row i is (row i of a, row i of b, ...)."""
 
-    def __init__(self, nodes: Sequence[Rows], num_rows: int, strict: bool) -> None:
-        self._join(nodes, strict)
+    def __init__(self, nodes: Sequence[Rows], num_rows: int, *, strict: bool) -> None:
+        self._join(nodes, strict=strict)
         self.nodes = nodes
         self.num_rows = num_rows
 
@@ -71,8 +70,8 @@ class ZippedRows(_Zipped, Rows):
 class ZippedFlow(_Zipped, Flow):
     """Flows side by side; the cursor is the list of theirs."""
 
-    def __init__(self, flows: Sequence[Flow], nodes: Sequence[Node], strict: bool) -> None:
-        self._join(nodes, strict)
+    def __init__(self, flows: Sequence[Flow], nodes: Sequence[Node], *, strict: bool) -> None:
+        self._join(nodes, strict=strict)
         self.flows = flows
         known = [node.num_rows for node in nodes if node.num_rows is not None]
         self.num_rows = min(known) if len(known) == len(nodes) else None

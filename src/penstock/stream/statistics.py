@@ -82,4 +82,7 @@ def _rows(column: Column, size: int, *, is_batched: bool) -> Array:
         return np.concatenate([column.value(row) for row in range(size)])
     if isinstance(column, Ragged) and isinstance(column.values_, np.ndarray):
         return np.concatenate([column.value(row).reshape(-1) for row in range(size)])
-    return np.empty(size, "V1")  # Text: it can only be counted.
+    # Text: it can only be counted.
+    return np.empty(
+        int(column.shapes[:size].prod(axis=1).sum()) if isinstance(column, Ragged) else size, "V1"
+    )

@@ -1,5 +1,6 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
+import _thread
 import gc
 import hashlib
 import json
@@ -8,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 from penstock.clock import Clock
 from penstock.columns import Block
@@ -16,17 +17,20 @@ from penstock.errors import PenstockWarning, StateError, StreamClosedError
 from penstock.memory import Pool, format_nbytes, process_ledger
 from penstock.nest import builder
 from penstock.plan import Plan
+from penstock.resources import Resources
 from penstock.rows import Context, Cursor, Executor, Inline, Node, Parcel, Rows
 from penstock.stages.segment import Segment
 from penstock.stream.report import Report, StageTime
 from penstock.stream.threads import Pump, Threads
 
 STATE_VERSION = 1
+_GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
 
 
 class _Engine:
-    """The threads and buffers of a stream. It must not refer to the stream: that is how an
-    abandoned stream is noticed.
+    """The threads and buffers of a stream.
+
+    It must not refer to the stream: that is how an abandoned stream is noticed.
     """
 
     def __init__(self, plan: Plan, epoch: int, cursor: Cursor) -> None:
@@ -40,18 +44,61 @@ class _Engine:
         self.pool = Pool(self.account)
         self.clock = Clock()
         self.threads = Threads(plan.threads, plan.ahead, self.account) if plan.is_threaded else None
+        self.pump: Pump | None = None
+        self.source: Iterator[Parcel] = iter(())
+        self._lock = threading.Lock()
+        self._is_closed = False
+        try:
+            self.parcels = self._start(plan, epoch, cursor)
+        except BaseException:
+            self.close()  # A cache is filled here, by the user's functions, which may fail.
+            raise
+
+    def _start(self, plan: Plan, epoch: int, cursor: Cursor) -> Iterator[Parcel]:
         executor: Executor = self.threads or Inline()
+        self.resources = Resources()
         context = Context(
-            epoch, self.pool.lease, executor, self.clock, plan.block_nbytes, plan.budget
+            epoch,
+            self.pool.lease,
+            executor,
+            self.clock,
+            self.resources,
+            plan.block_nbytes,
+            plan.ahead,
+            plan.budget,
         )
         self.source = plan.flow.parcels(cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
         needs_pump = plan.is_threaded and not isinstance(plan.flow, Segment)
         self.pump = Pump(self.source, plan.ahead) if needs_pump else None
-        self.parcels: Iterator[Parcel] = self.pump or self.source
-        self._lock = threading.Lock()
-        self._is_closed = False
+        return self.pump or self.source
+
+    def abandon(self) -> None:
+        """Close, when the stream was collected instead of closed.
+
+        The garbage collector runs this in any thread, maybe one of ours, and under any lock, maybe
+        that of the ledger: only another thread can wait for ours to end without a deadlock.
+        """
+        if self.threads is None:
+            self.close()
+            return
+        done = threading.Lock()
+        done.acquire()
+
+        def close() -> None:
+            try:
+                self.close()
+            finally:
+                done.release()
+
+        try:
+            # Not threading.Thread: starting one takes locks that this thread may hold.
+            _thread.start_new_thread(close, ())
+        except RuntimeError:  # The interpreter is about to end.
+            self.close()
+            return
+        done.acquire(timeout=_GRACE_SECONDS)
 
     def close(self) -> None:
         with self._lock:
@@ -67,6 +114,7 @@ class _Engine:
             close()
         if self.threads is not None:
             self.threads.close()
+        self.resources.close()
         self.pool.close()
 
 
@@ -80,11 +128,15 @@ class Stream:
         self._passed = 0
         if state is not None:
             epoch, self._passed, cursor = self._read_state(state, epoch)
+        self._resumed = self._passed
+        """Elements of this epoch that came before this stream."""
         self._epoch = epoch
         self._start = cursor
         self._build = builder(plan.node.structure)
         self._parcel: Parcel | None = None
         self._next: Parcel | None = None
+        self._error: Exception | None = None
+        """What `state()` met when it looked for the next parcel: `next()` will raise it."""
         self._elements: Iterator[Any] = iter(())
         self._count = 0
         """Elements handed out of the current parcel."""
@@ -97,7 +149,7 @@ class Stream:
         self._opened = perf_counter()
         self._seconds: float | None = None
         self._engine = _Engine(plan, epoch, cursor)
-        self._finalizer = weakref.finalize(self, self._engine.close)
+        self._finalizer = weakref.finalize(self, self._engine.abandon)
 
     def __iter__(self) -> "Stream":
         return self
@@ -140,6 +192,9 @@ class Stream:
         parcel, self._next = self._next, None
         if parcel is not None or self._is_ended:
             return parcel
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
         started = perf_counter()
         parcel = next(self._engine.parcels, None)
         self._waited += perf_counter() - started
@@ -192,14 +247,18 @@ class Stream:
             return self._passed + self._count >= node.num_rows
         if self._parcel is not None and self._count < self._parcel.size:
             return False
-        if self._next is None and not self._is_ended and not self._is_closed:
+        if self._next is None and not (self._is_ended or self._is_closed or self._error):
             # Only the next parcel tells whether there is one.
-            self._next = next(self._engine.parcels, None)
-            self._is_ended = self._next is None
+            try:
+                self._next = next(self._engine.parcels, None)
+            except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
+                self._error = error
+            else:
+                self._is_ended = self._next is None
         return self._next is None and self._is_ended
 
     def _read_state(self, state: dict[str, Any], epoch: int) -> tuple[int, int, Cursor]:
-        if not isinstance(state, dict) or "fingerprint" not in state or "cursor" not in state:
+        if not {"fingerprint", "cursor"} <= set(state):
             raise StateError(f"state must be a dict made by stream.state(), got {state!r:.80}.")
         if state.get("version") != STATE_VERSION:
             raise StateError(
@@ -225,7 +284,7 @@ class Stream:
         nodes = list(_walk(self._plan.node))
         return Report(
             epoch=self._epoch,
-            num_elements=self._passed + self._count,
+            num_elements=self._passed + self._count - self._resumed,
             nbytes=self._nbytes,
             seconds=seconds,
             waited_seconds=self._waited,
@@ -250,9 +309,10 @@ class Stream:
             self._parcel = self._next = None
             self._elements = iter(())
             self._seconds = perf_counter() - self._opened
-            self._finalizer()
+            self._finalizer.detach()
+            self._engine.close()
 
-    def __enter__(self) -> "Stream":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

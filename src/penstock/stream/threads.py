@@ -34,11 +34,11 @@ class _Task:
     def is_done(self) -> bool:
         return not self._done.locked()
 
-    def run(self, is_closing: bool) -> None:
+    def run(self, *, is_closing: bool) -> None:
         try:
             if is_closing:
-                raise StreamClosedError("the stream was closed.")
-            if not self.is_cancelled:
+                self.error = StreamClosedError("the stream was closed.")
+            elif not self.is_cancelled:
                 self.result = self.function(self.argument)
         except BaseException as error:  # noqa: BLE001  # It is the consumer who must see it.
             self.error = error
@@ -138,7 +138,7 @@ class Threads(Executor):
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            task.run(self._is_closing)
+            task.run(is_closing=self._is_closing)
             del task  # A thread that waits must not keep the last block alive.
 
 

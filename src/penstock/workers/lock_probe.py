@@ -10,10 +10,14 @@ from typing import Any, Self
 
 # Two threads make 1.0 times the calls of one if the lock is held all the time, and 2.0 if never.
 _SPEEDUP_OF_FREE = 1.5
+# A held lock is measured once more if it was near to that, or if other programs had the cores for
+# more than this share of the time: a thread that loses its core with the lock in hand holds it too.
+# Disturbances lower the speedup and never raise it, so the better round counts.
+_DOUBT, _BUSY = 0.25, 0.2
 # Of the budget: beside another thread, then alone. Threads change hands every 5 ms, so the first
 # part has to be several times that.
 _BESIDE_SHARE, _ALONE_SHARE = 0.75, 0.25
-# On a busy machine a lap takes longer, to get its share of the cores; but not longer than this.
+# On a busy machine a lap takes longer, until it had its share of the cores; but not more than this.
 _MOST_BUDGETS = 5
 
 
@@ -37,12 +41,12 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class _Lap:
-    """What one thread did: calls, and how long it ran, slept, and waited for a core, in seconds."""
+    """What one thread did: how many calls, the seconds that one ran and slept, and what all waited for a core."""
 
     num_calls: int
     running: float
     asleep: float
-    queued: float
+    total_queued: float
 
 
 def holds_lock(
@@ -56,18 +60,28 @@ def holds_lock(
     >>> holds_lock(lambda: sum(range(1000))).holds
     True
     """
+    measured = _measure(function, sample_inputs, budget_seconds)
+    is_close = measured.speedup > _SPEEDUP_OF_FREE - _DOUBT
+    if measured.holds and (is_close or measured.waited_for_core > _BUSY):
+        again = _measure(function, sample_inputs, budget_seconds)
+        measured = max(measured, again, key=lambda each: each.speedup)
+    return measured
+
+
+def _measure(
+    function: Callable[..., Any], inputs: tuple[Any, ...], budget_seconds: float
+) -> Measurement:
     begun = time.perf_counter()
-    with _Rival(function, sample_inputs) as rival:
-        beside = _run_lap(function, sample_inputs, budget_seconds * _BESIDE_SHARE)
-    alone = _run_lap(function, sample_inputs, budget_seconds * _ALONE_SHARE)
+    with _Rival(function, inputs) as rival:
+        beside = _run_lap(function, inputs, budget_seconds * _BESIDE_SHARE, rival)
+    alone = _run_lap(function, inputs, budget_seconds * _ALONE_SHARE)
     # A thread that waits for the lock is asleep. What a call sleeps by itself it also sleeps alone;
     # what it runs is taken from beside the rival, since cores that share a cache run slower.
-    running = beside.running / beside.num_calls
-    free = running + alone.asleep / alone.num_calls
-    speedup = 2 * free / (running + beside.asleep / beside.num_calls)
+    own = beside.running + alone.asleep
+    speedup = 2 * min(1.0, own / (beside.running + beside.asleep))
     seconds = time.perf_counter() - begun
     num_calls = beside.num_calls + rival.num_calls + alone.num_calls
-    seconds_per_call = (alone.running + alone.asleep) / alone.num_calls
+    seconds_per_call = alone.running + alone.asleep
     holds = speedup < _SPEEDUP_OF_FREE
     verdict = "holds the interpreter lock" if holds else "lets go of the interpreter lock"
     return Measurement(
@@ -75,7 +89,7 @@ def holds_lock(
         speedup=speedup,
         seconds_per_call=seconds_per_call,
         num_calls=num_calls,
-        waited_for_core=(beside.queued + alone.queued) / seconds,
+        waited_for_core=(beside.total_queued + alone.total_queued) / seconds,
         seconds=seconds,
         reason=(
             f"{verdict}: two threads make {speedup:.2f} times the calls of one "
@@ -119,9 +133,18 @@ class _Rival:
             raise self._error
 
 
-def _run_lap(function: Callable[..., Any], inputs: tuple[Any, ...], seconds: float) -> _Lap:
-    """Call function at least once and until this thread ran or slept for `seconds`."""
+def _run_lap(
+    function: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    seconds: float,
+    rival: _Rival | None = None,
+) -> _Lap:
+    """Call function at least once, and until this thread ran or slept for `seconds`.
+
+    And until the rival made half as many calls: one that gets no core does not ask for the lock.
+    """
     queued, running = _seconds_queued(), time.thread_time()
+    rival_calls = rival.num_calls if rival is not None else 0
     start = time.perf_counter()
     deadline, latest = start + seconds, start + seconds * _MOST_BUDGETS
     num_calls = 0
@@ -129,15 +152,18 @@ def _run_lap(function: Callable[..., Any], inputs: tuple[Any, ...], seconds: flo
         function(*inputs)
         num_calls += 1
         now = time.perf_counter()
+        if now >= latest:
+            break
         if now >= deadline:
             missing = seconds - (now - start) + (_seconds_queued() - queued)
-            if missing <= 0 or now >= latest:
+            is_behind = rival is not None and 2 * (rival.num_calls - rival_calls + 1) < num_calls
+            if missing <= 0 and not is_behind:
                 break
-            deadline = min(now + missing, latest)
+            deadline = now + max(missing, seconds / 10)
     running = time.thread_time() - running
     queued = _seconds_queued() - queued
     asleep = max(0.0, time.perf_counter() - start - running - queued)
-    return _Lap(num_calls, max(running, 1e-9), asleep, queued)
+    return _Lap(num_calls, max(running, 1e-9) / num_calls, asleep / num_calls, queued)
 
 
 def _seconds_queued() -> float:

@@ -1,0 +1,1 @@
+"""Where batches go: one file a framework. Frameworks are imported here and nowhere else."""

@@ -1,0 +1,306 @@
+"""to_keras(): what `fit`, `evaluate` and `predict` read from, on each of Keras' backends."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    import keras
+    from keras.src.trainers.data_adapters import get_data_adapter
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+except ImportError as error:
+    raise ImportError("to_keras needs keras: pip install 'penstock[keras]'") from error
+
+import numpy as np
+
+from penstock.adapters import keras_calls
+from penstock.adapters.keras_batches import check_parts, preparation, prepared_spec
+from penstock.adapters.keras_calls import Role
+from penstock.adapters.keras_checkpoint import Checkpoint
+from penstock.adapters.keras_pass import Pass, State
+from penstock.adapters.keras_predict import normalization, predict_to
+from penstock.adapters.mapping import Convert, chained, leafwise
+from penstock.adapters.recipe import Recipe
+from penstock.nest import flatten
+from penstock.plan import Explanation
+from penstock.rows import ENDLESS
+from penstock.stream import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where training goes on: at a state of the stream, so many steps into an epoch of Keras."""
+
+    state: State
+    steps_done: int
+
+
+class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
+    """A dataset as Keras reads it. Each epoch of `fit` is the next; `evaluate` reads epoch 0."""
+
+    def __init__(self, recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> None:
+        recipe.check_batched("to_keras()")
+        check_parts(recipe.spec)
+        self._backend = keras.backend.backend()
+        if self._backend != "tensorflow":
+            recipe.check_numeric(f"Keras on {self._backend}")
+        self._recipe = recipe
+        self._class_weight = class_weight
+        preparation(recipe, class_weight, keras.backend.floatx())  # Fails here rather than in fit.
+        self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
+        self._now: tuple[str, Role | None, Any] = ("", None, None)
+        self._first_epoch = 0
+        self._resume: Resume | None = None
+        self._is_recorded = False
+        self._last: Pass | None = None
+        self.training: Pass | None = None
+        """What `fit` reads from at the moment, or read from last."""
+
+    # -- what Keras asks ----------------------------------------------------------------------
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches an epoch has; None where that is unknown, or given by the user."""
+        found = keras_calls.new_epoch_iterator()
+        if found is not None:
+            owner, role = found
+            self._check(role)
+            self._roles[owner] = role
+        else:
+            known = self._roles.get(keras_calls.epoch_iterator())
+            if known is None:
+                return self._recipe.num_batches
+            role = known
+        return None if _is_continued(role) else self._recipe.num_batches
+
+    @property
+    def batch_size(self) -> int | None:
+        """The rows of a whole batch."""
+        return self._recipe.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        """Whether the last batch may be shorter than the rest."""
+        return not all(spec.is_fixed for _, spec in self._recipe.fields)
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """The rows of the last batch; not known here."""
+        return None
+
+    def on_epoch_begin(self) -> None:
+        """Note who is about to read, and correct the number of steps that Keras will take."""
+        owner, call = keras_calls.epoch_iterator(), keras_calls.current_call()
+        role = None if owner is None else self._roles.get(owner)
+        self._now = (call, role, owner)
+        if role is None or call == "build":
+            return
+        done = self._resume.steps_done if call == "fit" and self._resume is not None else 0
+        if role.steps is not None:
+            owner.steps_per_epoch = role.steps - done
+        elif self._recipe.num_batches is None:
+            owner._num_batches = ENDLESS  # noqa: SLF001  # Until the last batch was handed out.
+        else:
+            owner._num_batches = self._recipe.num_batches - done  # noqa: SLF001  # Keras' own count
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        """Return an iterator over batches of NumPy arrays."""
+        return self._batches(None)
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """Return an iterator over batches; JAX takes aligned NumPy arrays without a copy."""
+        return self._batches(None)
+
+    def get_torch_dataloader(self) -> Any:
+        """Return something to iterate over, batches of torch tensors over our memory."""
+        from penstock.adapters.torch_arrays import keras_converter
+
+        return _Iterable(lambda: self._batches(keras_converter))
+
+    def get_tf_dataset(self) -> Any:
+        """Return batches of tensors: a plain iterable where that is faster, else a tf.data.Dataset."""
+        import tensorflow as tf
+
+        from penstock.adapters.keras_tf import is_plain, tf_dataset
+
+        owner = keras_calls.epoch_iterator()
+        if is_plain(owner, tf):
+            return _Iterable(lambda: self._tf_batches(tf))
+        role = None if owner is None else self._roles.get(owner)
+        return tf_dataset(self._recipe, self._spec(role), self.open, tf)
+
+    # -- what a user asks ---------------------------------------------------------------------
+
+    def checkpoint(self, folder: str, *, every_batches: int = 500) -> Checkpoint:
+        """Return a callback that saves all of the training, so that the same script goes on after a kill.
+
+        It saves weights, optimizer, metrics, random state and the place in the data together, at the
+        batch last trained on, every so many batches and at the end of each epoch.
+        """
+        return Checkpoint(self, folder, every_batches=every_batches)
+
+    def predict_to(self, path: str, model: Any) -> Any:
+        """Write the model's outputs to a `.npy` as they come; return its path and counts."""
+        return predict_to(self._recipe, model, path, self._converter())
+
+    def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
+        """Return a `keras.layers.Normalization` set from one pass over the data, without a copy."""
+        return normalization(self._recipe, field, axis)
+
+    def explain(self) -> Explanation:
+        """Return what reading will do."""
+        return self._recipe.explain()
+
+    def report(self) -> Report | None:
+        """Return the report of the last epoch read; None before the first."""
+        return None if self._last is None else self._last.latest.report()
+
+    def close(self) -> None:
+        """End what is still being read."""
+        if self._last is not None:
+            self._last.close()
+
+    # -- for the checkpoint -------------------------------------------------------------------
+
+    def record(self) -> None:
+        """Keep the states of what is handed out to `fit` from now on."""
+        self._resume = None
+        self._is_recorded = True
+
+    def resume_at(self, state: State, steps_done: int) -> None:
+        """Start the next epoch of `fit` at this state, so many steps into an epoch of Keras."""
+        self._resume = Resume(state, steps_done)
+
+    def example(self) -> Any:
+        """Return a batch of zeros, which takes no memory: what the model is to be built for."""
+        leaves, structure = flatten(self._spec(self._now[1]))
+        size = self.batch_size or 1
+        return structure.unflatten(
+            [
+                np.broadcast_to(
+                    np.zeros((), leaf.numpy_dtype), [size, *(n or 1 for n in leaf.shape[1:])]
+                )
+                for leaf in leaves
+            ]
+        )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _check(self, role: Role) -> None:
+        """Refuse what can't work before training starts."""
+        if role.refused:
+            raise ValueError(
+                f"{' and '.join(role.refused)} can't be given beside a penstock feed, which has all of "
+                "it: write ps.from_arrays((x, y, sample_weight))."
+            )
+        own = self._recipe.batch_size
+        if role.batch_size is not None and own is not None and role.batch_size != own:
+            raise ValueError(
+                f"batch_size={role.batch_size} contradicts the feed, whose batches have {own} rows; "
+                f"leave it out, or write .batch({role.batch_size})."
+            )
+        total = self._recipe.num_batches
+        if total == 0:
+            raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
+        if role.steps is None and self._recipe.node.is_endless:
+            name = {"fit": "steps_per_epoch"}.get(role.call, "steps")
+            raise ValueError(
+                f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
+                f"does, with {name}=..., or leave repeat() out."
+            )
+        if role.call != "fit" and role.steps is not None and total is not None and role.steps > total:
+            raise ValueError(
+                f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
+                "leave the number of steps out to read all of them."
+            )
+        preparation(self._recipe, self._weights(role), keras.backend.floatx())
+
+    def _weights(self, role: Role | None) -> dict[int, float] | None:
+        if role is not None and role.call != "fit":
+            return None
+        given = None if role is None else role.class_weight
+        return self._class_weight if given is None else given
+
+    def _spec(self, role: Role | None) -> Any:
+        return prepared_spec(self._recipe, self._weights(role), keras.backend.floatx())
+
+    def _converter(self) -> Convert | None:
+        return preparation(self._recipe, None, keras.backend.floatx())
+
+    def _tf_batches(self, tf: Any) -> Iterator[Any]:
+        from penstock.adapters.tf_arrays import converter
+
+        yield from self._batches(lambda spec: converter(spec, tf))
+        # The training loop of Keras takes the end of a plain iterator for a batch.
+        raise tf.errors.OutOfRangeError(None, None, "the last batch was read")
+
+    def _batches(self, converter: Callable[[Any], Convert | None] | None) -> Iterator[Any]:
+        """Yield the batches of one pass; nothing is opened before the first is asked for."""
+        yield from self.open(converter)
+
+    def open(self, converter: Callable[[Any], Convert | None] | None = None) -> Pass:
+        """Return the pass for whoever was last announced by `on_epoch_begin`."""
+        call, role, owner = self._now
+        convert: Convert | None = None
+        if converter is not None:
+            leaves, structure = flatten(self._spec(role))
+            convert = leafwise(structure, [converter(leaf) for leaf in leaves])
+        weights = self._weights(role)
+        prepare = chained(preparation(self._recipe, weights, keras.backend.floatx()), convert)
+        if call not in ("fit", ""):
+            epoch = self._epoch_to_come() if call == "build" else 0
+            reading = Pass(self._recipe, prepare, epoch=epoch)
+        else:
+            resume, self._resume = self._resume, None
+            reading = Pass(
+                self._recipe,
+                prepare,
+                epoch=0 if resume else self._epoch_to_come(),
+                state=resume.state if resume else None,
+                is_continued=role is not None and _is_continued(role),
+                is_recorded=self._is_recorded,
+            )
+            self.training = reading
+        if role is not None and role.steps is None and self._recipe.num_batches is None:
+            reading.on_last = lambda count: _set_num_batches(owner, count)
+        if call != "build":
+            self._last = reading
+        return reading
+
+    def _epoch_to_come(self) -> int:
+        return self._first_epoch if self.training is None else self.training.epoch + 1
+
+
+class _Iterable:
+    """Something whose every `iter` is a new pass. Keras makes some that it never reads from."""
+
+    def __init__(self, iterate: Callable[[], Iterator[Any]]) -> None:
+        self._iterate = iterate
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate()
+
+
+def _is_continued(role: Role) -> bool:
+    """Whether epochs of Keras are not epochs of ours, so that reading goes on across both."""
+    return role.call == "fit" and role.steps is not None
+
+
+def _set_num_batches(owner: Any, count: int) -> None:
+    if owner is not None:
+        owner._num_batches = count  # noqa: SLF001  # So that Keras stops there, and does not warn.
+
+
+def keras_feed(recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> Any:
+    """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset."""
+    feed = KerasFeed(recipe, class_weight=class_weight)
+    try:
+        is_taken = get_data_adapter(feed) is feed
+    except ValueError:
+        is_taken = False
+    if is_taken:
+        return feed
+    from penstock.adapters.keras_pydataset import PyDatasetFeed
+
+    return PyDatasetFeed(recipe, class_weight=class_weight)

@@ -1,0 +1,27 @@
+"""The command line: `penstock COMMAND`, one file a command."""
+
+import argparse
+import importlib
+
+COMMANDS = {
+    "demo": "train on data larger than its memory budget, and show what it took",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="Train models on arrays bigger than memory.",
+        epilog="\n".join(f"  {name:8}  {text}" for name, text in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="...", help="see penstock COMMAND --help"
+    )
+    found = parser.parse_args(arguments)
+    # Only the command that is run is imported: `demo` needs a framework, the others don't.
+    command = importlib.import_module(f"penstock.cli.{found.command}")
+    code: int = command.main(found.rest)
+    return code

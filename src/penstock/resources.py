@@ -1,0 +1,39 @@
+"""What a stream opens while it runs: file handles, windows. All of it is closed with the stream."""
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Protocol, TypeVar
+
+
+class Closable(Protocol):
+    """Anything with `close()`."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+Kept = TypeVar("Kept", bound=Closable)
+
+
+class Resources:
+    """Things that are made when they are first asked for, and closed together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[Hashable, Closable] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what is kept under `key`; make it if there is nothing yet."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            return self._kept[key]  # type: ignore[return-value]  # One key is one kind of thing.
+
+    def close(self) -> None:
+        """Close all of it, the newest first."""
+        with self._lock:
+            kept = list(self._kept.values())
+            self._kept.clear()
+        for one in reversed(kept):
+            one.close()

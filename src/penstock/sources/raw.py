@@ -1,0 +1,25 @@
+"""Raw binary files: rows of a declared dtype and shape, and nothing else."""
+
+from penstock.io.errors import DataError
+from penstock.io.location import Location
+from penstock.sources.parts import Part
+from penstock.sources.regions import Region
+from penstock.spec import ArraySpec
+
+
+def open_raw(location: Location, spec: ArraySpec | None, *, direct: bool) -> Part:
+    """Return the rows of a file without a header; reads nothing."""
+    if not isinstance(spec, ArraySpec) or not spec.is_fixed or spec.nbytes == 0:
+        raise ValueError(
+            f"a raw file needs the spec of its rows, of a fixed size, got {spec!r}.\n"
+            '  right: from_files("x.bin", format="raw", spec=ps.ArraySpec((28, 28), "uint8"))'
+        )
+    num_rows, rest = divmod(location.size, spec.nbytes)
+    if rest:
+        raise DataError(
+            f"has {location.size} bytes, which is not a whole number of rows of {spec.nbytes} bytes",
+            file=str(location),
+            cure="Check the spec, or whether the file has a header or is cut off.",
+        )
+    shape = (num_rows, *spec.fixed_shape)
+    return Part(str(location), {"": Region(location, 0, spec.numpy_dtype, shape, direct=direct)})
