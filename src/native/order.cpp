@@ -81,6 +81,25 @@ struct Permutation {
     for (int i = 0; i < kCount; ++i) x[i] = l[i] * right + r[i];
   }
 
+  // The way back: the same rounds in reverse, subtracting.
+  template <int kCount>
+  inline void pass_back(uint64_t* x) const {
+    uint64_t l[kCount];
+    uint64_t r[kCount];
+    for (int i = 0; i < kCount; ++i) split(x[i], l[i], r[i]);
+    for (int64_t round = rounds - 2; round >= 0; round -= 2) {
+      const uint64_t even = keys[round];
+      const uint64_t odd = keys[round + 1];
+      for (int i = 0; i < kCount; ++i) r[i] = subtract(r[i], mulhi(mix(l[i] + odd), right), right);
+      for (int i = 0; i < kCount; ++i) l[i] = subtract(l[i], mulhi(mix(r[i] + even), left), left);
+    }
+    for (int i = 0; i < kCount; ++i) x[i] = l[i] * right + r[i];
+  }
+
+  static inline uint64_t subtract(uint64_t a, uint64_t b, uint64_t modulus) {
+    return a >= b ? a - b : a + modulus - b;
+  }
+
   static inline uint64_t add(uint64_t a, uint64_t b, uint64_t modulus) {
     const uint64_t sum = a + b;
     const uint64_t wrapped = sum - modulus;
@@ -88,9 +107,9 @@ struct Permutation {
   }
 
   template <int kCount>
-  inline void walk_inside(uint64_t* x) const {
+  inline void walk_inside(uint64_t* x, bool is_back) const {
     for (int i = 0; i < kCount; ++i) {
-      while (x[i] >= num_rows) pass<1>(x + i);
+      while (x[i] >= num_rows) is_back ? pass_back<1>(x + i) : pass<1>(x + i);
     }
   }
 };
@@ -98,6 +117,8 @@ struct Permutation {
 using Pass = void (*)(const Permutation&, uint64_t*);
 
 void pass_portable(const Permutation& permutation, uint64_t* x) { permutation.pass<kLanes>(x); }
+
+void pass_back(const Permutation& permutation, uint64_t* x) { permutation.pass_back<kLanes>(x); }
 
 #if defined(__x86_64__)
 #define PENSTOCK_AVX2 __attribute__((target("avx2"), always_inline)) inline
@@ -157,8 +178,10 @@ Pass best_pass() { return pass_portable; }
 
 // Returns the index of the first position out of range, or -1. Positions are copied before they are checked, so
 // that another thread that writes to them meanwhile can spoil the result but not the loop.
-int64_t permute_all(const Permutation& permutation, const int64_t* positions, int64_t* out, int64_t count) {
-  static const Pass pass = best_pass();
+int64_t permute_all(const Permutation& permutation, const int64_t* positions, int64_t* out, int64_t count,
+                    bool is_back) {
+  static const Pass forward = best_pass();
+  const Pass pass = is_back ? pass_back : forward;
   uint64_t x[kLanes];
   int64_t done = 0;
   for (; done + kLanes <= count; done += kLanes) {
@@ -169,14 +192,14 @@ int64_t permute_all(const Permutation& permutation, const int64_t* positions, in
     }
     if (is_out) break;
     pass(permutation, x);
-    permutation.walk_inside<kLanes>(x);
+    permutation.walk_inside<kLanes>(x, is_back);
     for (int i = 0; i < kLanes; ++i) out[done + i] = static_cast<int64_t>(x[i]);
   }
   for (; done < count; ++done) {
     x[0] = static_cast<uint64_t>(positions[done]);
     if (x[0] >= permutation.num_rows) return done;
-    permutation.pass<1>(x);
-    permutation.walk_inside<1>(x);
+    is_back ? permutation.pass_back<1>(x) : permutation.pass<1>(x);
+    permutation.walk_inside<1>(x, is_back);
     out[done] = static_cast<int64_t>(x[0]);
   }
   return -1;
@@ -193,8 +216,8 @@ int64_t checked_num_rows(nb::handle object) {
   return num_rows;
 }
 
-void permute(nb::handle positions_object, nb::handle out_object, nb::handle num_rows_object,
-             nb::handle keys_object) {
+void run(nb::handle positions_object, nb::handle out_object, nb::handle num_rows_object, nb::handle keys_object,
+         bool is_back) {
   const Buffer positions(positions_object, "positions", Element::kInt64, 1, Access::kRead);
   const Buffer out(out_object, "out", Element::kInt64, 1, Access::kWrite);
   const Buffer keys(keys_object, "keys", Element::kUint64, 1, Access::kRead);
@@ -215,7 +238,7 @@ void permute(nb::handle positions_object, nb::handle out_object, nb::handle num_
   if (num_rows > 0) {
     const Permutation permutation(static_cast<uint64_t>(num_rows), keys.data<const uint64_t>(), rounds);
     nb::gil_scoped_release release;
-    bad = permute_all(permutation, positions.data<const int64_t>(), out.data<int64_t>(), count);
+    bad = permute_all(permutation, positions.data<const int64_t>(), out.data<int64_t>(), count, is_back);
   }
   if (bad >= 0) {
     raise_index_error("positions[" + std::to_string(bad) + "] must be in [0, " + std::to_string(num_rows) +
@@ -223,9 +246,19 @@ void permute(nb::handle positions_object, nb::handle out_object, nb::handle num_
   }
 }
 
+void permute(nb::handle positions, nb::handle out, nb::handle num_rows, nb::handle keys) {
+  run(positions, out, num_rows, keys, false);
+}
+
+void unpermute(nb::handle rows, nb::handle out, nb::handle num_rows, nb::handle keys) {
+  run(rows, out, num_rows, keys, true);
+}
+
 }  // namespace
 
 void bind_order(nb::module_& m) {
+  m.def("unpermute", &unpermute, nb::arg("rows"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
+        "Write to out[i] the position that permute maps to rows[i].");
   m.def("permute", &permute, nb::arg("positions"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the image of positions[i] under the bijection on [0, num_rows) that keys select.");
 }

@@ -23,6 +23,14 @@ def permute(
         ValueError: An argument has the wrong type, shape or layout.
     """
 
+def unpermute(
+    rows: npt.NDArray[np.int64],
+    out: npt.NDArray[np.int64],
+    num_rows: int,
+    keys: npt.NDArray[np.uint64],
+) -> None:
+    """Write to `out[i]` the position that `permute` maps to `rows[i]`; the rest is as there."""
+
 def gather(
     source: npt.NDArray[np.uint8],
     rows: npt.NDArray[np.int64],

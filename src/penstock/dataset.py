@@ -240,25 +240,26 @@ class Dataset:
         """
         if count == -1:
             count = None
-        return Dataset(
-            self.node,
-            self.options.updated(Options.checked(memory=None, threads=None, prefetch=count)),
-        )
+        return Dataset(self.node, self.options.updated(Options.checked(prefetch=count)))
 
     def with_options(
-        self, *, memory: int | str | None = None, threads: int | None = None
+        self,
+        *,
+        memory: int | str | None = None,
+        threads: int | None = None,
+        scratch: PathLike | None = None,
     ) -> "Dataset":
         """Say how the whole chain runs; what comes out of it stays the same.
 
-        `memory` is the budget, in bytes or like "512MB"; `threads` how many work ahead (0: none).
+        `memory` is the budget, in bytes or like "512MB"; `threads` how many work ahead (0: none);
+        `scratch` the folder for what `shuffle(exact=True)` writes.
 
         >>> import numpy as np, penstock as ps
         >>> ps.from_arrays(np.arange(3)).with_options(memory="16MB").explain().budget_nbytes
         16000000
         """
-        return Dataset(
-            self.node, self.options.updated(Options.checked(memory=memory, threads=threads))
-        )
+        options = Options.checked(memory=memory, threads=threads, scratch=scratch)
+        return Dataset(self.node, self.options.updated(options))
 
     # -- where the rows go --------------------------------------------------------------------
 
@@ -301,6 +302,17 @@ class Dataset:
         """
         return statistics(self.stream(), self.node)
 
+    def to_keras(self, *, class_weight: dict[int, float] | None = None) -> Any:
+        """Return what `model.fit`, `evaluate` and `predict` take as data, on each backend of Keras.
+
+        Each epoch of `fit` is the next one of the dataset. `model.fit(ds.to_keras(), epochs=3)`.
+        It takes the memory of the stream; nothing is copied on the CPU.
+        """
+        from penstock.adapters.keras_feed import keras_feed
+        from penstock.adapters.recipe import Recipe
+
+        return keras_feed(Recipe(self.node, self.options), class_weight=class_weight)
+
     def _with(self, stage: Stage) -> "Dataset":
         return Dataset(stage.build(self.node), self.options)
 
@@ -322,7 +334,7 @@ def from_files(
     paths: PathLike | Iterable[PathLike],
     fields: Any = None,
     *,
-    format: str | None = None,  # noqa: A002  # The name users know.
+    format: str | None = None,
     spec: ArraySpec | None = None,
 ) -> Dataset:
     """Return the rows of files, as they lie there: `.npy`, `.npz`, or raw binary.

@@ -37,6 +37,14 @@ class Permutation:
             _native.permute(np.ascontiguousarray(positions, np.int64), out, self.num_rows, keys)
         return out
 
+    def positions(self, rows: Index) -> Index:
+        """Return the position at which each row stands: the inverse of `rows`."""
+        out = np.empty(len(rows), np.int64)
+        if len(rows):
+            keys = round_keys(self.words, num_rounds(self.num_rows))
+            _native.unpermute(np.ascontiguousarray(rows, np.int64), out, self.num_rows, keys)
+        return out
+
     def row(self, position: int) -> int:
         """Return the row that stands at one position."""
         return int(self.rows(np.array([position], np.int64))[0])

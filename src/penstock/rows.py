@@ -83,6 +83,8 @@ class Context:
     """Blocks that are made before they are asked for."""
     budget: int | None = None
     """Bytes for all that is kept; None outside a stream, where nothing may be kept."""
+    scratch: str | None = None
+    """The folder for scratch files; None is the system's temporary one."""
 
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""

@@ -324,3 +324,15 @@ def test_nearby_seeds_give_unrelated_orders():
     same = np.count_nonzero(table[:-1] == table[1:])
     expected = 499  # one place in each pair of orders, on average
     assert abs(same - expected) < 5 * expected**0.5
+
+
+@given(
+    st.one_of(st.integers(1, 300), st.sampled_from([2**40 + 15, 2**62, 99991])), st.integers(0, 2**64 - 1)
+)
+def test_unpermute_is_the_way_back(num_rows, seed):
+    keys = twins.splitmix64(seed, 8)
+    positions = np.unique(np.linspace(0, num_rows - 1, 100).astype(np.int64).clip(0, num_rows - 1))
+    rows, back = np.empty_like(positions), np.empty_like(positions)
+    _native.permute(positions, rows, num_rows, keys)
+    _native.unpermute(rows, back, num_rows, keys)
+    assert (back == positions).all()

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -34,6 +35,16 @@ class Holder:
         return x
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """As the engine wraps a user's function in one of its own."""
+
+    function: object
+
+    def __call__(self, x):
+        return self.function(x)
+
+
 def test_lambdas_and_closures_can_be_sent():
     factor = 3
     assert pickle.loads(pickle_function(lambda x: factor * x))(2) == 6
@@ -47,26 +58,25 @@ def test_functions_of_importable_modules_go_by_name():
 def test_a_function_of_a_module_that_cannot_be_imported_elsewhere_goes_by_value():
     # This file is loaded by pytest under a name that a fresh interpreter need not know.
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(21))"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        input=_as_if_nowhere(double),
-        capture_output=True,
-        check=True,
-    )
-    assert run.stdout == b"42\n"
+    for function in (double, functools.partial(double), Rows(double), Rows(lambda x: double(x))):
+        pickled = pickle_function(function)
+        run = subprocess.run(
+            [sys.executable, "-c", code], input=pickled, capture_output=True, check=False
+        )
+        assert (run.stdout, run.stderr) == (b"42\n", b"")
 
 
-def _as_if_nowhere(function):
+def test_what_the_user_registered_stays_registered():
+    cloudpickle = load_cloudpickle()
     module = sys.modules[__name__]
-    name = "module_of_no_file"
-    sys.modules[name] = module
-    original, module.__name__ = module.__name__, name
-    function.__module__ = name
+    pickle_function(double)
+    assert module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    cloudpickle.register_pickle_by_value(module)
     try:
-        return pickle_function(function)
+        pickle_function(double)
+        assert module.__name__ in cloudpickle.list_registry_pickle_by_value()
     finally:
-        module.__name__ = function.__module__ = original
-        del sys.modules[name]
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def culprit(function):

@@ -209,7 +209,12 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
                 f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
                 f"does, with {name}=..., or leave repeat() out."
             )
-        if role.call != "fit" and role.steps is not None and total is not None and role.steps > total:
+        if (
+            role.call != "fit"
+            and role.steps is not None
+            and total is not None
+            and role.steps > total
+        ):
             raise ValueError(
                 f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
                 "leave the number of steps out to read all of them."

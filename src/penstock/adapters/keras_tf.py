@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.adapters.keras_pass import Pass
-from penstock.adapters.recipe import Recipe
 from penstock.adapters.long_batches import can_join
+from penstock.adapters.recipe import Recipe
 from penstock.adapters.tf_blocks import dataset_of_batches, dataset_of_blocks
 
 

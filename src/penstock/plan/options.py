@@ -1,6 +1,8 @@
 """What `with_options` and `prefetch` set: how a dataset runs, never what comes out of it."""
 
+import os
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from penstock.memory import parse_nbytes
@@ -14,16 +16,22 @@ class Options:
     memory: int | None = None
     threads: int | None = None
     prefetch: int | None = None
+    scratch: str | None = None
 
     @staticmethod
     def checked(
-        *, memory: int | str | None, threads: int | None, prefetch: int | None = None
+        *,
+        memory: int | str | None = None,
+        threads: int | None = None,
+        prefetch: int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> "Options":
         """Return options, or raise with the rule that one of them breaks."""
         return Options(
             None if memory is None else parse_nbytes(memory),
             None if threads is None else whole_number("threads", threads, least=0),
             None if prefetch is None else whole_number("prefetch", prefetch, least=0),
+            None if scratch is None else _folder(scratch),
         )
 
     def updated(self, other: "Options") -> "Options":
@@ -41,6 +49,12 @@ class Options:
                     f"{name}={theirs}; set it after combining them instead."
                 )
         return self.updated(other)
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    if not Path(path).is_dir():
+        raise ValueError(f"scratch must be a folder that exists, got {os.fspath(path)!r}.")
+    return os.fspath(path)
 
 
 def _last(mine: Any, theirs: Any) -> Any:

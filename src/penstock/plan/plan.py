@@ -33,6 +33,7 @@ class Plan:
     total: int
     """Bytes it will hold at most, besides those that are kept."""
     why: str
+    scratch: str | None = None
 
     @property
     def is_threaded(self) -> bool:
@@ -54,11 +55,12 @@ def make_plan(node: Node, options: Options) -> Plan:
     choices = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
     choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
     choices += [(min(full, 1), size) for size in sizes]
-    for number, (ahead, block_nbytes) in enumerate(choices):
-        total = _total(flow, block_nbytes, ahead)
-        if total <= budget - kept:
-            break
-    if number:
+    totals = [_total(flow, block_nbytes, ahead) for ahead, block_nbytes in choices]
+    fitting = [number for number, total in enumerate(totals) if total <= budget - kept]
+    chosen = fitting[0] if fitting else len(choices) - 1
+    ahead, block_nbytes = choices[chosen]
+    total = totals[chosen]
+    if chosen:
         why = "as large as the budget allows"
     return Plan(
         node=node,
@@ -72,6 +74,7 @@ def make_plan(node: Node, options: Options) -> Plan:
         need=min(smallest, total) + kept,
         total=max(total, smallest) if total > budget - kept else total,
         why=why,
+        scratch=options.scratch,
     )
 
 

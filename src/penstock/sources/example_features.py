@@ -148,7 +148,9 @@ def _dtype(dtype: Any, what: str, allowed: set[str]) -> DType:
         try:
             import ml_dtypes  # an optional dependency: it gives NumPy these dtypes
         except ImportError:
-            raise ImportError(f"reading {dtype} needs ml_dtypes: pip install ml_dtypes") from None
+            raise ImportError(
+                f"reading {dtype} needs ml_dtypes: pip install 'penstock[tensors]'"
+            ) from None
         dtype = getattr(ml_dtypes, dtype)
     found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
     if found.name not in allowed:

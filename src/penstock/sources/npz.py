@@ -125,10 +125,11 @@ class DeflatedFlow(Flow):
 
     def notes(self) -> tuple[str, ...]:
         """Return that resuming costs time."""
-        return (
+        note = (
             "deflated .npz can only be read forward: a resume unpacks what it skips. "
-            "cache() keeps the rows, and makes shuffle exact.",
+            "cache() keeps the rows, and makes shuffle exact."
         )
+        return (note,)
 
     def describe(self) -> str:
         """Return the call that made it."""

@@ -164,8 +164,7 @@ def _flat(sink: Fixed) -> Array | None:
         return None
     if sink.lengths is not None:
         return None
-    flat = raw_rows(grouped, 0) if grouped.flags.c_contiguous else None
-    return flat
+    return raw_rows(grouped, 0) if grouped.flags.c_contiguous else None
 
 
 def _runs(rows: RowSet, slots: Index | None) -> list[tuple[int, int, int]]:

@@ -21,6 +21,7 @@ from penstock.rows import (
     rows_per_block,
 )
 from penstock.stages.cache import CachedFlow
+from penstock.stages.scatter import ScatteredRows
 from penstock.stages.segment import Segment
 from penstock.stages.stage import Stage, StageFlow, StageRows
 from penstock.stages.window import WindowedRows
@@ -47,6 +48,8 @@ class Shuffle(Stage):
         if isinstance(node, Rows):
             window = WINDOW_NBYTES if self.window is None else self.window
             if node.chunk_rows is not None and node.row_nbytes < LARGE_ROW_NBYTES:
+                if self.exact and node.num_rows * node.row_nbytes > window:
+                    return ScatteredRows(self, node, seed=self.seed)
                 return WindowedRows(self, node, seed=self.seed, window_nbytes=window)
             return ShuffledRows(self, node)
         assert isinstance(node, Flow)
@@ -146,6 +149,7 @@ class ShuffledFlow(StageFlow):
                 block.copy_from(window, rows)
                 after = partial(_window_cursor, number, first, size, start, incoming.cursor)
                 yield Parcel(block.finish(), len(rows), after)
+            del window  # Before the next one is made: there is memory for one.
             number, done = number + 1, 0
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:

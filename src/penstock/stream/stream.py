@@ -66,6 +66,7 @@ class _Engine:
             plan.block_nbytes,
             plan.ahead,
             plan.budget,
+            plan.scratch,
         )
         self.source = plan.flow.parcels(cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a

@@ -1,7 +1,9 @@
 """Sending a function to another process by cloudpickle, and saying in words why one cannot be sent."""
 
 import functools
+import itertools
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +12,10 @@ from penstock.workers.errors import CannotPickle
 
 # Deep enough for a variable of a function in an attribute of an object in a partial.
 _SEARCH_DEPTH = 6
+# More parts than this are data: looking at a million rows for a function would take longer than it is worth.
+_SEARCH_PARTS = 1000
+# What goes by value is a setting of the whole process.
+_registry_lock = threading.Lock()
 
 
 def pickle_function(function: Callable[..., Any], *, name: str | None = None) -> bytes:
@@ -22,17 +28,19 @@ def pickle_function(function: Callable[..., Any], *, name: str | None = None) ->
     42
     """
     cloudpickle = load_cloudpickle()
-    module = _module_to_copy(function)
-    if module is not None:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(function, protocol=5))
-    except Exception as error:
-        # Looked for while the module still goes by value, or the search would blame something else.
-        raise CannotPickle(_explain(function, name or _label(function), error)) from error
-    finally:
-        if module is not None:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _registry_lock:
+        registered = cloudpickle.list_registry_pickle_by_value()
+        modules = [m for m in _modules_to_copy(function) if m.__name__ not in registered]
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            return bytes(cloudpickle.dumps(function, protocol=5))
+        except Exception as error:
+            # Looked for while those modules go by value, or the search would blame something else.
+            raise CannotPickle(_explain(function, name or _label(function), error)) from error
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def load_cloudpickle() -> Any:
@@ -86,7 +94,14 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(value):
             yield f"item {index}", item
     elif not isinstance(value, type | types.ModuleType):
-        for key, item in getattr(value, "__dict__", {}).items():
+        yield from _parts_of_object(value)
+
+
+def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    slots = getattr(type(value), "__slots__", ())
+    slots = (slots,) if isinstance(slots, str) else slots
+    for key in (*getattr(value, "__dict__", ()), *slots):
+        if (item := getattr(value, key, None)) is not None:
             yield f"the attribute {key!r}", item
 
 
@@ -123,21 +138,36 @@ def _can_pickle(value: Any) -> bool:
     return True
 
 
-def _module_to_copy(function: Any) -> types.ModuleType | None:
-    """Return function's module if a fresh process could not import the same one by its name."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is None or module.__name__ == "__main__" or not hasattr(module, "__file__"):
-        return None
+def _modules_to_copy(function: Any) -> list[types.ModuleType]:
+    """Return the modules of what function refers to that a fresh process could not import by name."""
+    names: set[str] = set()
+    seen = {id(function): function}
+    waiting = [function]
+    while waiting and len(seen) < _SEARCH_PARTS:
+        value = waiting.pop()
+        # An instance has the module of its class.
+        names.add(getattr(value, "__module__", None) or "")
+        for _, part in itertools.islice(_parts(value), _SEARCH_PARTS):
+            if id(part) not in seen:
+                seen[id(part)] = part
+                waiting.append(part)
+    modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+    return [module for module in modules if not _is_importable(module)]
+
+
+def _is_importable(module: types.ModuleType) -> bool:
+    """Tell whether a fresh process would find the same module under its name."""
+    # cloudpickle takes care of the main module; modules without a file are Python's own.
+    if module.__name__ == "__main__" or getattr(module, "__file__", None) is None:
+        return True
     parent = module.__name__.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     for finder in sys.meta_path:
         # A fresh look, which importlib.util.find_spec does not take at what is already imported.
         spec = finder.find_spec(module.__name__, path)
         if spec is not None:
-            return None if spec.origin == module.__file__ else module
-    return module
+            return bool(spec.origin == module.__file__)
+    return False
 
 
 def _label(function: Any) -> str:
