@@ -66,6 +66,14 @@ def torch_batch_sampler(_: Path) -> Round:
     return _round(torch_batch_sampler_loader().__iter__)
 
 
+def torch_batch_sampler_one_thread(directory: Path) -> Round:
+    import torch
+
+    # On a busy machine torch's threads wait for each other in a loop that gets ten times slower.
+    torch.set_num_threads(1)
+    return torch_batch_sampler(directory)
+
+
 def torch_batch_sampler_loader():
     import torch
     from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
@@ -127,6 +135,11 @@ CASES = (
                 torch_batch_sampler,
             ),
             Contender(
+                "torch, BatchSampler, 1 thread",
+                "the same after torch.set_num_threads(1)",
+                torch_batch_sampler_one_thread,
+            ),
+            Contender(
                 "Grain",
                 "MapDataset.source.shuffle.batch, ReadOptions(num_threads=0) as for data in memory",
                 grain,
@@ -137,6 +150,7 @@ CASES = (
             times_as_fast(25, "tf.data"),
             times_as_fast(20, "torch, default"),
             times_as_fast(10, "torch, BatchSampler"),
+            times_as_fast(10, "torch, BatchSampler, 1 thread"),
             times_as_fast(100, "Grain"),
         ),
     ),

@@ -18,7 +18,6 @@ namespace penstock {
 // NumPy takes over memory that malloc gave.
 template <typename T>
 nb::object to_numpy(Growable&& memory, std::vector<size_t> shape) {
-  memory.reserve(1);  // so that there is an address even for nothing
   uint8_t* data = memory.release();
   nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
   return nb::cast(nb::ndarray<nb::numpy, T>(data, shape.size(), shape.data(), owner));

@@ -97,9 +97,10 @@ class Growable {
     std::memcpy(reserve(8), &value, 8);
     size_ += 8;
   }
-  // Hands over the memory, to be freed with std::free.
+  // Hands over the memory, to be freed with std::free, without the room that was never used.
   uint8_t* release() {
-    uint8_t* data = data_;
+    void* smaller = std::realloc(data_, static_cast<size_t>(size_ > 0 ? size_ : 1));
+    uint8_t* data = smaller != nullptr ? static_cast<uint8_t*>(smaller) : data_;
     data_ = nullptr;
     size_ = capacity_ = 0;
     return data;

@@ -1,10 +1,13 @@
 """penstock: train models on arrays bigger than memory."""
 
+from penstock.adapters.fit_arrays import fit_arrays
 from penstock.dataset import (
     Dataset,
     concatenate,
     from_arrays,
     from_files,
+    from_generator,
+    interleave,
     mix,
     zip,  # noqa: A004  # The name users know.
 )
@@ -39,8 +42,11 @@ __all__ = [
     "Stream",
     "StreamClosedError",
     "concatenate",
+    "fit_arrays",
     "from_arrays",
     "from_files",
+    "from_generator",
+    "interleave",
     "mix",
     "spec_of",
     "zip",

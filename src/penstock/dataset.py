@@ -13,6 +13,7 @@ from penstock.plan import Explanation, Options, explain, make_plan
 from penstock.rows import Node
 from penstock.sources.arrays import Arrays
 from penstock.sources.files import open_files
+from penstock.sources.generator import generated
 from penstock.spec import ArraySpec
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
@@ -328,6 +329,49 @@ def from_arrays(nest: Any) -> Dataset:
     10
     """
     return Dataset(Arrays(nest), Options())
+
+
+def from_generator(
+    function: Callable[[], Iterable[Any]] | Iterable[Any],
+    spec: Any,
+    *,
+    length: int | None = None,
+    rows_per_item: str = "one",
+) -> Dataset:
+    """Return the rows that a generator yields; it is started anew for every epoch.
+
+    `function` returns an iterator (or is an iterable object). Each row is checked against `spec`, a
+    nest of `ArraySpec`. `length` says how many rows there are, if that is known. With
+    `rows_per_item="many"` an item is a block of rows: every field has a first axis more.
+
+    >>> import penstock as ps
+    >>> def squares():
+    ...     for number in range(4):
+    ...         yield number, float(number) ** 2
+    >>> spec = (ps.ArraySpec((), "int64"), ps.ArraySpec((), "float32"))
+    >>> [y.tolist() for _, y in ps.from_generator(squares, spec).batch(2)]
+    [[0.0, 1.0], [4.0, 9.0]]
+    """
+    number = None if length is None else whole_number("length", length, least=0)
+    site = user_site()
+    return Dataset(
+        generated(function, spec, length=number, rows_per_item=rows_per_item, site=site), Options()
+    )
+
+
+def interleave(
+    functions: Sequence[Callable[[], Iterable[Any]]], spec: Any, *, seed: int | None = 0
+) -> Dataset:
+    """Return the rows of several generators, each on a thread of its own, in a seeded pattern.
+
+    The order is the same whichever of them is faster. It ends when all have ended.
+
+    >>> import penstock as ps
+    >>> ds = ps.interleave([lambda: iter([1, 1]), lambda: iter([2, 2])], ps.ArraySpec((), "int64"))
+    >>> sorted(map(int, ds))
+    [1, 1, 2, 2]
+    """
+    return mix([from_generator(one, spec) for one in functions], seed=seed, stop="all")
 
 
 def from_files(

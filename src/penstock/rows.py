@@ -43,6 +43,10 @@ class Executor(ABC):
     ) -> Iterator[Out]:
         """Yield `function(x)` for each input, in order, some of them ahead of time."""
 
+    @abstractmethod
+    def pumped(self, parcels: "Iterator[Parcel]") -> "Iterator[Parcel]":
+        """Return the same parcels, made on a thread of their own, a few ahead."""
+
     @property
     @abstractmethod
     def is_closing(self) -> bool:
@@ -53,6 +57,10 @@ class Inline(Executor):
     """Runs all work in the thread that asks for it."""
 
     is_closing = False
+
+    def pumped(self, parcels: "Iterator[Parcel]") -> "Iterator[Parcel]":
+        """Return the parcels as they are."""
+        return parcels
 
     def ordered(
         self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]

@@ -42,12 +42,16 @@ DTYPES = [
     *"S1 S7 U3 U5 M8[ns] M8[D] m8[s] V5".split(),
     *">i4 >f8 >u2 >c16 >M8[us]".split(),
 ]
-STRUCT = np.dtype([("a", "u1"), ("b", ">f8", (2,)), ("c", "S3"), ("d", [("e", "M8[D]")])], align=True)
+STRUCT = np.dtype(
+    [("a", "u1"), ("b", ">f8", (2,)), ("c", "S3"), ("d", [("e", "M8[D]")])], align=True
+)
 BIG = np.arange(N * 6 * 4, dtype="f4").reshape(N, 6, 4)
 Point = namedtuple("Point", "x y")
 
 ARRAYS: dict[str, Any] = {f"dtype {dtype}": raw(dtype) for dtype in DTYPES}
-ARRAYS |= {f"dtype {dtype} in 2 dimensions": raw(dtype, (N, 3)) for dtype in "? e D S3 U2 >i8".split()}
+ARRAYS |= {
+    f"dtype {dtype} in 2 dimensions": raw(dtype, (N, 3)) for dtype in "? e D S3 U2 >i8".split()
+}
 ARRAYS |= {
     "structured": raw("u1", (N * STRUCT.itemsize,)).view(STRUCT),
     "structured, 2 dimensions": raw("u1", (N, 2 * STRUCT.itemsize)).view(STRUCT),
@@ -105,8 +109,32 @@ class TestArraysInMemory(SourceConformance):
 
 
 TEXTS = {
-    "bytes": [b"", b"a", b"a\0", b"\0\0\0", b"\xff\xfe", b"x" * 1000, b"a", b"", b"b\n", b"\0", b"z"],
-    "str": ["", "a", "a\0\0", "é", "\U0001f600", "\ud800", "x" * 1000, "\udcff\0", "日本", " ", "\n"],
+    "bytes": [
+        b"",
+        b"a",
+        b"a\0",
+        b"\0\0\0",
+        b"\xff\xfe",
+        b"x" * 1000,
+        b"a",
+        b"",
+        b"b\n",
+        b"\0",
+        b"z",
+    ],
+    "str": [
+        "",
+        "a",
+        "a\0\0",
+        "é",
+        "\U0001f600",
+        "\ud800",
+        "x" * 1000,
+        "\udcff\0",
+        "日本",
+        " ",
+        "\n",
+    ],
     "all empty": [b""] * N,
     "one": ["alone"],
 }

@@ -218,11 +218,22 @@ def test_mistakes_are_told_when_they_are_made(make, message):
             TensorFeature((2,), "float32", name="t"),
             "'t': must be a tensor .* got one of 3 values in another shape",
         ),
+        (TensorFeature((2,), "float32", name="y"), "'y': must be in every record.*on_error='skip'"),
+        (
+            TensorFeature((2,), "float32", name="two"),
+            "'two': must be one tensor as bytes, got 2 values",
+        ),
         (VarFeature(str, name="b"), "'b': must be UTF-8, and is not; declare it as bytes"),
     ],
 )
 def test_an_error_says_what_came_and_what_to_do(feature, message):
-    row = {"x": [1, 300], "t": np.zeros(3, "float32"), "s": b"\xff\xff", "b": b"\xff"}
+    row = {
+        "x": [1, 300],
+        "t": np.zeros(3, "float32"),
+        "s": b"\xff\xff",
+        "b": b"\xff",
+        "two": [b"1", b"2"],
+    }
     record = encode_example(row, {"t": TensorFeature((3,), "float32")})
     with pytest.raises(_native.RecordError, match=message) as raised:
         decode_example(record, {"x": feature})

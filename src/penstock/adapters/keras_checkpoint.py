@@ -42,6 +42,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._reading: Pass | None = None
         self._since_save = 0
         self._metrics: list[Any] | None = None
+        self._random: dict[str, Any] | None = None
 
     # -- going on -----------------------------------------------------------------------------
 
@@ -61,6 +62,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             variable.assign(value)
         self._metrics = values[number:]
         set_random_state(meta["random"])
+        self._random = meta["random"] if meta["steps_done"] else None
         self._epoch = int(meta["epoch"])
         self._offset = int(meta["steps_done"])
         self.model._initial_epoch = self._epoch  # noqa: SLF001  # as BackupAndRestore does
@@ -76,6 +78,12 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             for variable, value in zip(self.model.metrics_variables, self._metrics, strict=True):
                 variable.assign(value)
         self._metrics = None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Put back the random numbers of an epoch that was cut short: its beginning has drawn some."""
+        if self._random is not None:
+            set_random_state(self._random)
+            self._random = None
 
     # -- saving -------------------------------------------------------------------------------
 

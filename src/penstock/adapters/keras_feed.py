@@ -114,9 +114,17 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def get_torch_dataloader(self) -> Any:
         """Return something to iterate over, batches of torch tensors over our memory."""
+        import torch
+
         from penstock.adapters.torch_arrays import keras_converter
 
-        return _Iterable(lambda: self._batches(keras_converter))
+        def iterate() -> Iterator[Any]:
+            # A DataLoader draws a number whenever it is iterated. What Keras draws from the same
+            # generator afterwards (dropout) is only that of fit(ndarray) if this draws it, too.
+            torch.empty((), dtype=torch.int64).random_()
+            return self._batches(keras_converter)
+
+        return _Iterable(iterate)
 
     def get_tf_dataset(self) -> Any:
         """Return batches of tensors: a plain iterable where that is faster, else a tf.data.Dataset."""

@@ -1,8 +1,7 @@
 """The directory of a zip archive, read without trust: nothing is extracted, nothing believed unseen.
 
-Every size and offset is held against the file before it is used. What a well-made archive never has
-(encryption, parts on other disks, names that climb out of a folder, members that share bytes) is
-refused.
+Every size and offset is held against the file before it is used. What no good archive has is refused:
+encryption, parts on other disks, names that climb out of a folder, members that share bytes.
 """
 
 import itertools
@@ -267,15 +266,15 @@ def _refuse_duplicates(reader: Reader, entries: list[_Entry]) -> None:
 def _locate(reader: Reader, entries: list[_Entry], end: int) -> list[Member]:
     """Return the members with their places, from the headers that stand before their data."""
     headers = [bytearray(_LOCAL.size + len(entry.raw_name)) for entry in entries]
-    for entry, header in zip(entries, headers, strict=True):
+    pairs = list(zip(entries, headers, strict=True))
+    for entry, header in pairs:
         if entry.header_offset + len(header) > end:
             problem = f"member {entry.name!r} cannot start at byte {entry.header_offset}"
             raise _wrong(reader, problem, entry.place)
-    reader.read_ranges(
-        [Range(entry.header_offset, header) for entry, header in zip(entries, headers, strict=True)]
-    )
+    reader.read_ranges([Range(entry.header_offset, header) for entry, header in pairs])
     members = []
-    for entry, header in zip(entries, headers, strict=True):
+    spans = []
+    for entry, header in pairs:
         signature, _, _, method, *_, name_nbytes, extra_nbytes = _LOCAL.unpack_from(header)
         same_name = header[_LOCAL.size :] == entry.raw_name and name_nbytes == len(entry.raw_name)
         if signature != b"PK\x03\x04" or method != entry.method or not same_name:
@@ -284,19 +283,14 @@ def _locate(reader: Reader, entries: list[_Entry], end: int) -> list[Member]:
         start = entry.header_offset + len(header) + extra_nbytes
         sizes = (entry.compressed_nbytes, entry.nbytes, entry.crc)
         members.append(Member(entry.name, entry.method, start, *sizes))
-    _refuse_overlaps(reader, entries, members, end)
+        spans.append((entry.header_offset, start + entry.compressed_nbytes, entry.name))
+    _refuse_overlaps(reader, spans, end)
     return members
 
 
-def _refuse_overlaps(
-    reader: Reader, entries: list[_Entry], members: list[Member], end: int
-) -> None:
+def _refuse_overlaps(reader: Reader, spans: list[tuple[int, int, str]], end: int) -> None:
     """Raise if two members share bytes, or one runs into the directory."""
-    spans = sorted(
-        (entry.header_offset, member.data_offset + member.compressed_nbytes, member.name)
-        for entry, member in zip(entries, members, strict=True)
-    )
-    spans.append((end, end, "the directory"))
+    spans = [*sorted(spans), (end, end, "the directory")]
     for (_, stop, name), (start, _, following) in itertools.pairwise(spans):
         if stop > start:
             raise _wrong(reader, f"member {name!r} and {following!r} share bytes", start)

@@ -177,6 +177,7 @@ def infer_features(records: Sequence[bytes]) -> dict[str, Feature]:
 def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) -> str:
     """Return what a fault of this kind means: the rule, what came, the cure."""
     wanted = f" {feature.shape} {dtype_name(feature.dtype)}" if feature is not None else ""
+    is_tensor = isinstance(feature, TensorFeature)
     listed = KINDS[found] if kind == "wrong_kind" else ""
     stored = TYPE_NAMES.get(found, f"DataType {found}") if kind == "tensor_type" else ""
     return {
@@ -190,10 +191,13 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
         "the file changed after it was indexed.",
         "malformed": "the record must be a tf.train.Example, and is not; "
         "read other records with raw=True.",
-        "missing": "must be in every record, and is missing; give it a default.",
+        "missing": "must be in every record, and is missing; "
+        + ("skip such records with on_error='skip'." if is_tensor else "give it a default."),
         "wrong_kind": f"must be a list of {_kind_name(feature)}, got {listed}; "
         "declare the dtype that it has.",
-        "wrong_size": f"must have the values of{wanted}, got {found} of them; "
+        "wrong_size": f"must be one tensor as bytes, got {found} values."
+        if is_tensor
+        else f"must have the values of{wanted}, got {found} of them; "
         "write VarFeature for a list of any length.",
         "out_of_range": f"must fit into{wanted}, got {found}; declare a wider dtype.",
         "not_utf8": "must be UTF-8, and is not; declare it as bytes.",

@@ -1,27 +1,42 @@
-"""from_files: the rows of many files, as they lie there."""
+"""from_files: which files, in which format. How a format is read is a module of its own."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import importlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from penstock.columns import Block
-from penstock.errors import SpecMismatchError
-from penstock.io.errors import DataError
+from penstock.io.errors import DataError, MissingFileError
 from penstock.io.location import Location
 from penstock.io.page_cache import page_cache_room
 from penstock.io.paths import PathLike, expand
-from penstock.nest import Structure, flatten
-from penstock.rows import Context, Node, Rows, RowSet, as_index, shifted
-from penstock.sources.leaves import Leaf
-from penstock.sources.npy import open_npy
-from penstock.sources.npz import DeflatedFlow, DeflatedPart, open_npz
-from penstock.sources.parts import Part
-from penstock.sources.raw import open_raw
-from penstock.spec import ArraySpec, dtype_name
+from penstock.nest import flatten
+from penstock.rows import Node
+from penstock.sources.parts import Request
 
-SUFFIXES = {".npy": "npy", ".npz": "npz", ".bin": "raw", ".raw": "raw"}
-READ_NBYTES = 1 << 16  # What a random read must have for the disk to run at its full speed.
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The endings of its files, and the module that opens them, imported when it is needed."""
+
+    suffixes: tuple[str, ...]
+    module: str
+
+
+FORMATS = {
+    "npy": Format((".npy",), "npy"),
+    "npz": Format((".npz",), "npz"),
+    "raw": Format((".bin", ".raw"), "raw"),
+    "hdf5": Format((".h5", ".hdf5"), "hdf5"),
+    "zarr": Format((".zarr",), "zarr"),
+    "parquet": Format((".parquet",), "parquet"),
+    "arrow": Format((".arrow", ".feather"), "arrow"),
+    "csv": Format((".csv", ".tsv"), "csv"),
+    "text": Format((".txt",), "text"),
+    "images": Format((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images"),
+}
+_BY_SUFFIX = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
 
 
 def open_files(
@@ -29,164 +44,59 @@ def open_files(
     fields: Any,
     *,
     format: str | None,
-    spec: ArraySpec | None,
+    spec: Any,
+    size: tuple[int, int] | None = None,
 ) -> Node:
     """Return the rows of all files, one file after the other; reads their headers."""
-    locations = expand(paths, suffixes=tuple(SUFFIXES) if format is None else ())
-    kind = _format(locations, format)
-    direct = sum(location.size for location in locations) > page_cache_room()
-    wanted = None if fields is None else flatten(fields)[0]
-    for name in wanted or ():
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    for name in () if fields is None else flatten(fields)[0]:
         if not isinstance(name, str):
             raise TypeError(f"fields must be names of arrays, got {name!r}.")
-    opened = [_open(kind, location, wanted, spec, direct=direct) for location in locations]
-    names, structure = _chosen(opened[0], fields)
-    deflated = [part for part in opened if isinstance(part, DeflatedPart)]
-    if deflated:
-        if len(deflated) != len(opened):
-            stored = next(part.name for part in opened if isinstance(part, Part))
-            raise DataError(
-                f"is deflated, and {stored} is not: a dataset is one or the other",
-                file=deflated[0].name,
-                cure="Read them apart, and combine them with ps.concatenate(a, b).",
-            )
-        _same_fields([(part.name, part.fields()) for part in deflated])
-        return DeflatedFlow(deflated, names, structure)
-    parts = [part.chosen(names) for part in opened if isinstance(part, Part)]
-    return FileRows(parts, locations, names, structure)
+    locations = _listed(paths, format)
+    kind = _format(locations) if format is None else format
+    if size is not None and kind != "images":
+        raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
+    direct = sum(location.size for location in locations) > page_cache_room()
+    module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
+    node: Node = module.open_format(locations, Request(fields, spec, size, direct))
+    return node
 
 
-def _format(locations: Sequence[Location], given: str | None) -> str:
-    if given is not None:
-        if given not in SUFFIXES.values():
-            known = ", ".join(sorted(set(SUFFIXES.values())))
-            raise ValueError(f"format must be one of {known}, got {given!r}.")
-        return given
+def _listed(paths: PathLike | Iterable[PathLike], format: str | None) -> list[Location]:
+    """Return the files that are meant: in a folder, those whose endings are known."""
+    suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
+    try:
+        return expand(paths, suffixes=suffixes, recursive=format == "images")
+    except MissingFileError:
+        if not isinstance(paths, str | os.PathLike) or not Path(paths).is_dir():
+            raise
+        if format == "images":
+            raise
+        try:
+            # Of a folder of folders: images, one folder a class. Else all files have odd names.
+            found = FORMATS["images"].suffixes if format is None else ()
+            return expand(paths, suffixes=found, recursive=format is None)
+        except MissingFileError:
+            pass
+        raise
+
+
+def _format(locations: Sequence[Location]) -> str:
     found: dict[str, Location] = {}
     for location in locations:
-        if location.suffix not in SUFFIXES:
+        kind = "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
+        if kind is None:
             raise DataError(
                 f"its format can't be told from {location.suffix or 'a name without an ending'!r}",
                 file=str(location),
-                cure=f"Give format=..., one of {', '.join(sorted(set(SUFFIXES.values())))}.",
+                cure=f"Give format=..., one of {', '.join(FORMATS)}.",
             )
-        found.setdefault(SUFFIXES[location.suffix], location)
+        found.setdefault(kind, location)
     if len(found) > 1:
         names = " and ".join(f"{kind} ({location})" for kind, location in found.items())
-        raise ValueError(f"the files of a dataset must have one format, got {names}.")
-    return next(iter(found))
-
-
-def _open(
-    kind: str,
-    location: Location,
-    names: Sequence[str] | None,
-    spec: ArraySpec | None,
-    *,
-    direct: bool,
-) -> Part | DeflatedPart:
-    if kind == "npz":
-        return open_npz(location, names, direct=direct)
-    if kind == "raw":
-        return open_raw(location, spec, direct=direct)
-    return open_npy(location, direct=direct)
-
-
-def _chosen(first: Part | DeflatedPart, fields: Any) -> tuple[list[str], Structure]:
-    """Return the names of the fields in the order of the leaves of a row, and the row's structure."""
-    available = list(first.leaves if isinstance(first, Part) else first.headers)
-    if fields is None:
-        nest: Any = "" if available == [""] else {name: name for name in available}
-    else:
-        nest = fields
-    names, structure = flatten(nest)
-    if not names:
-        raise DataError("has no arrays", file=first.name, cure="Check what wrote it.")
-    return names, structure
-
-
-def _same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Raise if the files of a dataset differ in the dtype or shape of a field."""
-    first_name, first = parts[0]
-    for name, fields in parts[1:]:
-        for field, mine in first.items():
-            theirs = fields[field]
-            if mine.spec != theirs.spec:
-                label = f" in field {field!r}" if field else ""
-                raise SpecMismatchError(
-                    f"the files of a dataset must have rows of one spec, got {mine.spec} in {first_name} "
-                    f"and {theirs.spec} in {name}{label}."
-                )
-
-
-class FileRows(Rows):
-    """The rows of files that can be read in place."""
-
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        locations: Sequence[Location],
-        names: Sequence[str],
-        structure: Structure,
-    ) -> None:
-        _same_fields([(part.name, _fields(part.leaves)) for part in parts])
-        self.parts = parts
-        self.locations = locations
-        self.names = names
-        self.structure = structure
-        self.fields = tuple(parts[0].leaves[name].field for name in names)
-        self.starts = np.cumsum([0] + [part.num_rows for part in parts])
-        self.num_rows = int(self.starts[-1])
-        natural = max(part.chunk_rows for part in parts)
-        self.chunk_rows = max(natural, READ_NBYTES // max(1, self.row_nbytes), 1)
-
-    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read the rows of each file into their places."""
-        index = as_index(rows)
-        if not len(index):
-            return
-        owners = np.searchsorted(self.starts[1:-1], index, side="right")
-        for number in np.unique(owners).tolist():
-            part, shift = self.parts[number], -int(self.starts[number])
-            slots = np.flatnonzero(owners == number)
-            whole = len(slots) == len(index)
-            mine: RowSet = shifted(rows, shift) if whole else index[slots] + shift
-            for name, sink in zip(self.names, out.sinks, strict=True):
-                part.leaves[name].read(mine, sink if whole else sink.at(slots), context)
-
-    def staging_nbytes(self, num_rows: int) -> int:
-        """Return what the field that needs most takes: fields are read one after the other."""
-        return max(
-            leaf.staging_nbytes(num_rows)
-            for part in self.parts[:1]
-            for leaf in part.leaves.values()
+        raise ValueError(
+            f"the files of a dataset must have one format, got {names}; "
+            f"say which with format={next(iter(found))!r}, or name the files."
         )
-
-    def locate(self, row: int, epoch: int) -> str:
-        """Return the file, and the number of the row in it."""
-        number = int(np.searchsorted(self.starts[1:-1], row, side="right"))
-        return f"row {row - int(self.starts[number])} of {self.parts[number].name}"
-
-    def describe(self) -> str:
-        """Return the call that made it."""
-        kind = self.locations[0].suffix or "raw"
-        shown = f"{len(self.parts)} {kind} files" if len(self.parts) > 1 else self.locations[0].name
-        dtypes = ", ".join(dtype_name(field.spec.dtype) for field in self.fields)
-        return f"from_files({shown}: {dtypes})"
-
-    def fingerprint(self) -> Any:
-        """Return names and lengths of the files, and the fields."""
-        names = [
-            [location.name, part.num_rows]
-            for location, part in zip(self.locations, self.parts, strict=True)
-        ]
-        return ["files", names, list(self.names), [repr(field.spec) for field in self.fields]]
-
-    def choice(self) -> str:
-        """Return how the files are read."""
-        how = dict.fromkeys(leaf.how for part in self.parts for leaf in part.leaves.values())
-        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read"
-
-
-def _fields(leaves: Mapping[str, Leaf]) -> dict[str, Any]:
-    return {name: leaf.field for name, leaf in leaves.items()}
+    return next(iter(found))

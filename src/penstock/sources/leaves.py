@@ -22,6 +22,8 @@ class Leaf(ABC):
     field: Field
     num_rows: int
     how: str
+    chunk_rows: int | None = None
+    """How many rows storage keeps together; None in memory."""
 
     @abstractmethod
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
@@ -29,6 +31,10 @@ class Leaf(ABC):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that a read takes besides the column."""
+        return 0
+
+    def kept_nbytes(self) -> int:
+        """Return the bytes that are kept from one read to the next."""
         return 0
 
     def describe(self) -> str:

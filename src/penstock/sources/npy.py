@@ -1,15 +1,24 @@
 """`.npy` files: read in place, in C and in Fortran order."""
 
+from collections.abc import Sequence
+
 from penstock.io.location import Location
 from penstock.io.npy_format import NpyHeader, read_header
 from penstock.io.open import open_reader
+from penstock.rows import Rows
+from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, no_rows
+from penstock.sources.parts import Part, Request, no_rows
 from penstock.sources.regions import FortranRegion, Region
 
 
-def open_npy(location: Location, *, direct: bool) -> Part:
-    """Return the one array of a file; reads its header."""
+def open_format(locations: Sequence[Location], request: Request) -> Rows:
+    """Return the one array of each file; reads their headers."""
+    parts = [_open(location, direct=request.direct) for location in locations]
+    return rows_of(parts, locations, request)
+
+
+def _open(location: Location, *, direct: bool) -> Part:
     with open_reader(location) as reader:
         header = read_header(reader)
     return Part(str(location), {"": leaf_of_header(location, header, "", direct=direct)})

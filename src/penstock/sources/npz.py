@@ -19,31 +19,44 @@ from penstock.io.npz_format import (
 )
 from penstock.io.open import open_reader
 from penstock.nest import Structure
-from penstock.rows import Context, Cursor, Flow, Parcel, rows_per_block
+from penstock.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
+from penstock.sources.file_rows import check_same_fields, chosen_fields, rows_of
 from penstock.sources.npy import leaf_of_header
-from penstock.sources.parts import Part, no_rows
+from penstock.sources.parts import Part, Request, check_names, no_rows
 from penstock.spec import ArraySpec
 
 
-def open_npz(
-    location: Location, names: Sequence[str] | None, *, direct: bool
-) -> "Part | DeflatedPart":
-    """Return the arrays of an archive; reads its directory and the headers of the chosen arrays."""
+def open_format(locations: Sequence[Location], request: Request) -> Node:
+    """Return the arrays of archives; reads their directories, and the headers of chosen arrays."""
+    opened = [_open(location, request) for location in locations]
+    deflated = [part for part in opened if isinstance(part, DeflatedPart)]
+    stored = [part for part in opened if isinstance(part, Part)]
+    if not deflated:
+        return rows_of(stored, locations, request)
+    if stored:
+        raise DataError(
+            f"is deflated, and {stored[0].name} is not: a dataset is one or the other",
+            file=deflated[0].name,
+            cure="Read them apart, and combine them with ps.concatenate(a, b).",
+        )
+    names, structure = chosen_fields(deflated[0].name, list(deflated[0].headers), request)
+    for part in deflated:
+        check_names(part.name, names, part.headers)
+    check_same_fields([(part.name, part.fields()) for part in deflated])
+    return DeflatedFlow(deflated, names, structure)
+
+
+def _open(location: Location, request: Request) -> "Part | DeflatedPart":
+    names = request.names
     with open_reader(location) as reader:
         members = {member.name.removesuffix(".npy"): member for member in read_members(reader)}
         chosen = members if names is None else {n: members[n] for n in names if n in members}
         headers = {name: read_array_header(reader, member) for name, member in chosen.items()}
-    missing = [name for name in names or () if name not in members]
-    if missing:
-        raise DataError(
-            f"has no array {missing[0]!r}, only {', '.join(map(repr, members))}",
-            file=str(location),
-            cure="Choose among them with fields=(...).",
-        )
+    check_names(str(location), names or (), members)
     if any(member.is_deflated for member in chosen.values()):
         return DeflatedPart(location, chosen, headers)
     leaves = {
-        name: leaf_of_header(location, header, name, direct=direct)
+        name: leaf_of_header(location, header, name, direct=request.direct)
         for name, header in headers.items()
     }
     return Part(str(location), leaves)

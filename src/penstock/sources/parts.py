@@ -1,11 +1,32 @@
 """One file of a dataset: its fields by name, each with rows that can be had by number."""
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.errors import LengthError
 from penstock.io.errors import DataError
+from penstock.io.location import Location
+from penstock.nest import flatten
 from penstock.sources.leaves import Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asked `from_files` for, besides the files."""
+
+    fields: Any = None
+    """A nest of names like the row that is wanted; None is all of them, in a dict."""
+    spec: Any = None
+    size: tuple[int, int] | None = None
+    direct: bool = False
+    """Whether large reads go past the page cache."""
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names in `fields`, or None for all there are."""
+        return None if self.fields is None else flatten(self.fields)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +45,7 @@ class Part:
 
     def chosen(self, names: Sequence[str]) -> "Part":
         """Return the part with these fields only, after checking that they belong together."""
-        missing = [name for name in names if name not in self.leaves]
-        if missing:
-            raise DataError(
-                f"has no field {missing[0]!r}, only {', '.join(map(repr, self.leaves))}",
-                file=self.name,
-                cure="Choose among them with fields=(...).",
-            )
+        check_names(self.name, names, self.leaves)
         leaves = {name: self.leaves[name] for name in names}
         lengths = {name: leaf.num_rows for name, leaf in leaves.items()}
         if len(set(lengths.values())) > 1:
@@ -42,9 +57,36 @@ class Part:
         return Part(self.name, leaves, self.chunk_rows)
 
 
+def check_names(file: str, names: Sequence[str], available: Mapping[str, Any]) -> None:
+    """Raise if one of the fields that are wanted is not there."""
+    missing = [name for name in names if name not in available]
+    if missing:
+        shown = ", ".join(map(repr, available)) or "none"
+        raise DataError(
+            f"has no field {missing[0]!r}, only {shown}",
+            file=file,
+            cure="Choose among them with fields=(...).",
+        )
+
+
 def no_rows(name: str, field: str) -> DataError:
     """Return the error for an array without a first axis."""
     what = f"field {field!r} is a single value" if field else "is a single value"
     return DataError(
         f"{what} and has no rows", file=name, cure="Leave it out: choose others with fields=(...)."
     )
+
+
+def require(package: str, suffix: str, extra: str) -> Any:
+    """Return an optional package, or raise an ImportError that says how to get it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        root = package.partition(".")[0]
+        message = f"reading {suffix} needs {root}: pip install 'penstock[{extra}]'"
+        raise ImportError(message, name=root) from error
+
+
+def array_key(locations: Sequence[Location], name: str) -> tuple[str, str]:
+    """Return what one field of a dataset is called among all that a stream has open."""
+    return locations[0].url, name

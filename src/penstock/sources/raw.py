@@ -1,14 +1,23 @@
 """Raw binary files: rows of a declared dtype and shape, and nothing else."""
 
+from collections.abc import Sequence
+
 from penstock.io.errors import DataError
 from penstock.io.location import Location
-from penstock.sources.parts import Part
+from penstock.rows import Rows
+from penstock.sources.file_rows import rows_of
+from penstock.sources.parts import Part, Request
 from penstock.sources.regions import Region
 from penstock.spec import ArraySpec
 
 
-def open_raw(location: Location, spec: ArraySpec | None, *, direct: bool) -> Part:
-    """Return the rows of a file without a header; reads nothing."""
+def open_format(locations: Sequence[Location], request: Request) -> Rows:
+    """Return the rows of files without a header; reads nothing."""
+    parts = [_open(location, request.spec, direct=request.direct) for location in locations]
+    return rows_of(parts, locations, request)
+
+
+def _open(location: Location, spec: ArraySpec | None, *, direct: bool) -> Part:
     if not isinstance(spec, ArraySpec) or not spec.is_fixed or spec.nbytes == 0:
         raise ValueError(
             f"a raw file needs the spec of its rows, of a fixed size, got {spec!r}.\n"

@@ -23,6 +23,8 @@ _RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straigh
 class Region(Leaf):
     """Rows of one size, one after the other, from an offset of a file on."""
 
+    chunk_rows = 1
+
     def __init__(
         self,
         location: Location,

@@ -82,7 +82,7 @@ class Puller:
     """Takes rows from a flow in any amounts, and knows the cursor after each."""
 
     def __init__(self, flow: Flow, cursor: Cursor, context: Context) -> None:
-        self.parcels: Iterator[Parcel] = flow.parcels(cursor, context)
+        self.parcels: Iterator[Parcel] = context.executor.pumped(flow.parcels(cursor, context))
         self.parcel: Parcel | None = None
         self.used = 0
         self.start = cursor

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import StreamClosedError
 from penstock.memory import Account
-from penstock.rows import Executor, In, Out
+from penstock.rows import Executor, In, Out, Parcel
 
 _numbers = itertools.count()
 
@@ -63,6 +63,8 @@ class Threads(Executor):
         self._ahead = ahead
         self._account = account
         self._outstanding = 0
+        self._lock = threading.Lock()  # Of `_outstanding`: there may be several pumps.
+        self._pumps: list[Pump] = []
         self._is_closing = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         number = next(_numbers)
@@ -106,21 +108,34 @@ class Threads(Executor):
                             is_ended = True
                             break
                     cost = nbytes(spare[0])
-                    if pending and self._outstanding + cost > self._account.grant:
+                    if not self._promise(cost, must=not pending):
                         break
                     task = _Task(function, spare.popleft(), cost)
-                    self._outstanding += cost
                     pending.append(task)
                     self._tasks.put(task)
                 if not pending:
                     return
                 # Not through a variable: it would keep the block alive while the consumer has it.
                 yield pending[0].wait()
-                self._outstanding -= pending.popleft().nbytes
+                self._promise(-pending.popleft().nbytes, must=True)
         finally:
             for task in pending:
                 task.is_cancelled = True
-                self._outstanding -= task.nbytes
+                self._promise(-task.nbytes, must=True)
+
+    def _promise(self, nbytes: int, *, must: bool) -> bool:
+        """Count bytes that a task will take; without `must` only if the grant has room for them."""
+        with self._lock:
+            if not must and self._outstanding + nbytes > self._account.grant:
+                return False
+            self._outstanding += nbytes
+            return True
+
+    def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
+        """Return the same parcels, made on a thread of their own, a few ahead."""
+        pump = Pump(parcels, self._ahead)
+        self._pumps.append(pump)
+        return pump
 
     def stop(self) -> None:
         """Tell what runs to stop at the next row, and what waits not to start."""
@@ -129,6 +144,8 @@ class Threads(Executor):
     def close(self) -> None:
         """End the threads; a user's function that runs is waited for, up to the end of its row."""
         self.stop()
+        for pump in self._pumps:
+            pump.close()
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:

@@ -1,0 +1,67 @@
+"""fit_arrays: `model.fit(x, y, ...)` for arrays that do not fit in memory, with one line changed."""
+
+import math
+from typing import Any
+
+from penstock.dataset import Dataset, from_arrays
+
+
+def fit_arrays(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int = 32,
+    shuffle: bool = True,
+    seed: int | None = 0,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    memory: int | str | None = None,
+    **fit_arguments: Any,
+) -> Any:
+    """Return `model.fit(x, y, ...)`, read a batch at a time from wherever the arrays are.
+
+    Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are.
+    `validation_split` sets the last part of the rows aside, before shuffling, without a copy. It takes
+    at most `memory` (by default a quarter of what is free) beyond the arrays.
+
+        ps.fit_arrays(model, x, y, batch_size=32, epochs=3)     # was: model.fit(x, y, batch_size=32, epochs=3)
+    """
+    if not 0 <= validation_split < 1:
+        raise ValueError(
+            f"validation_split must be at least 0 and less than 1, got {validation_split}."
+        )
+    rows = _rows(x, y, sample_weight)
+    held_out: Dataset | None = None
+    if validation_data is not None:
+        held_out = _rows(*validation_data)
+    elif validation_split:
+        first = math.floor(len(rows) * (1.0 - validation_split))
+        rows, held_out = rows.take(first), rows.skip(first)
+        if not len(rows) or not len(held_out):
+            raise ValueError(
+                f"validation_split={validation_split} of {len(rows) + len(held_out)} rows leaves "
+                "nothing to train or to validate on."
+            )
+    if shuffle:
+        rows = rows.shuffle(seed=seed)
+    if held_out is not None:
+        fit_arguments["validation_data"] = _feed(held_out, batch_size, memory)
+    return model.fit(_feed(rows, batch_size, memory), **fit_arguments)
+
+
+def _rows(x: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    parts = [_nest(part) for part in (x, y, sample_weight) if part is not None]
+    return from_arrays(tuple(parts))
+
+
+def _nest(part: Any) -> Any:
+    # Keras takes a list of arrays for several inputs; here a list is data.
+    is_several = isinstance(part, list) and part and all(hasattr(each, "shape") for each in part)
+    return tuple(part) if is_several else part
+
+
+def _feed(rows: Dataset, batch_size: int, memory: int | str | None) -> Any:
+    batches = rows.batch(batch_size)
+    return (batches if memory is None else batches.with_options(memory=memory)).to_keras()

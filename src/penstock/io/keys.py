@@ -1,0 +1,112 @@
+"""A folder, here or behind a URL, as a store of bytes by key: what Zarr keeps its chunks in."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.io import objects
+from penstock.io.errors import MissingFileError, read_failure
+from penstock.io.location import Location, without_secrets
+from penstock.io.open import open_reader
+from penstock.io.remote import stat
+from penstock.io.retry import RetryPolicy, persist
+from penstock.io.session import Session
+
+
+class LocalKeys:
+    """Files under a local folder."""
+
+    def __init__(self, location: Location) -> None:
+        self.root = location.url
+
+    def get(self, key: str, start: int, stop: int | None) -> bytes | None:
+        """Return bytes `start` to `stop` of a key (negative: from its end), or None without one."""
+        path = Path(self.root) / key
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise read_failure(error, file=str(path)) from error
+        location = Location(str(path), found.st_size, mtime_ns=found.st_mtime_ns)
+        begin, end = _span(found.st_size, start, stop)
+        data = bytearray(end - begin)
+        try:
+            with open_reader(location, direct=False) as reader:
+                reader.read_into(data, begin)
+        except MissingFileError:
+            return None
+        return bytes(data)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names in a folder."""
+        try:
+            return sorted(os.listdir(Path(self.root) / prefix))  # noqa: PTH208  names, not paths
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class RemoteKeys:
+    """Objects under a URL; requests are tried again as those of every reader."""
+
+    def __init__(
+        self, location: Location, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.root = location.url.rstrip("/")
+        self._policy = RetryPolicy()
+        self._session = Session.share(self.root, storage_options or {})
+
+    def get(self, key: str, start: int, stop: int | None) -> bytes | None:
+        """Return bytes `start` to `stop` of a key (negative: from its end), or None without one."""
+        url = f"{self.root}/{key}" if key else self.root
+        try:
+            found = self._session.run(lambda: stat(self._session, url, self._policy))
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+        begin, end = _span(found.size, start, stop)
+        data = bytearray(end - begin)
+        if data:
+            with open_reader(found) as reader:
+                reader.read_into(data, begin)
+        return bytes(data)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names in a folder; none where the storage can't list, as over HTTP."""
+        if self._session.is_http:
+            return []
+        url = f"{self.root}/{prefix}".rstrip("/")
+        path = self._session.strip(url)
+
+        async def attempt() -> Any:
+            call = objects.call(self._session, url, self._policy, "ls", path, detail=False)
+            return await call
+
+        try:
+            found = self._session.run(
+                lambda: persist(attempt, self._policy, file=without_secrets(url))
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._session.release()
+
+
+Keys = LocalKeys | RemoteKeys
+
+
+def open_keys(location: Location) -> Keys:
+    """Return the store of a folder."""
+    return RemoteKeys(location) if location.is_remote else LocalKeys(location)
+
+
+def _span(size: int, start: int, stop: int | None) -> tuple[int, int]:
+    begin = max(0, size + start) if start < 0 else min(start, size)
+    end = size if stop is None else min(stop, size)
+    return begin, max(begin, end)

@@ -1,0 +1,206 @@
+"""Parquet files: columns as fields, row groups as chunks, decoded a few rows at a time."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Ragged, Text, merge
+from penstock.fields import Field
+from penstock.io.errors import DataError, FileError
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.io.reader import Reader
+from penstock.io.seekable import SeekableFile
+from penstock.rows import Context, Rows
+from penstock.sources.arrow_columns import (
+    NullFoundError,
+    check_type,
+    fixed_values,
+    null_error,
+    varying_values,
+)
+from penstock.sources.chunked import Chunked, Grid, Values
+from penstock.sources.file_rows import rows_of
+from penstock.sources.parts import Part, Request, array_key, check_names, require
+from penstock.spec import ArraySpec
+
+_BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
+_BUFFER_NBYTES = 1 << 18  # Of the file that is read at once for a column.
+
+
+def open_format(locations: Sequence[Location], request: Request) -> Rows:
+    """Return the columns of files; reads their footers."""
+    parts = [_open(location, locations, request) for location in locations]
+    return rows_of(parts, locations, request)
+
+
+def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
+    with open_reader(location) as reader:
+        handle = Handle(location, reader, None)
+        schema, metadata = handle.file.schema_arrow, handle.file.metadata
+        handle.close()
+    available = {name: schema.field(number) for number, name in enumerate(schema.names)}
+    names = list(available) if request.names is None else request.names
+    check_names(str(location), names, available)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    lengths = np.array([group.num_rows for group in groups], np.int64)
+    if (lengths < 0).any() or int(lengths.sum()) != metadata.num_rows:
+        raise DataError(
+            f"its footer says {metadata.num_rows} rows, and its row groups have {lengths.sum()}",
+            file=str(location),
+            cure="It is damaged: write it again.",
+        )
+    columns = _columns(metadata)
+    leaves = {}
+    for name in names:
+        spec = check_type(available[name].type, name, str(location))
+        numbers = columns.get(name, [])
+        for number, group in enumerate(groups):
+            _check_nulls(group, numbers, name, number, str(location))
+        total = sum(group.column(c).total_uncompressed_size for group in groups for c in numbers)
+        estimate = int(total // max(1, metadata.num_rows)) + 8
+        grid = Grid.of_lengths(lengths)
+        leaves[name] = ParquetLeaf(
+            Field(spec, estimate=estimate), grid, name, location, locations, request, metadata
+        )
+    return Part(str(location), dict(leaves), max(1, int(lengths.max(initial=0))))
+
+
+def _columns(metadata: Any) -> dict[str, list[int]]:
+    """Return the numbers of the leaf columns that each column of the table is made of."""
+    found: dict[str, list[int]] = {}
+    if metadata.num_row_groups:
+        group = metadata.row_group(0)
+        for number in range(metadata.num_columns):
+            path = group.column(number).path_in_schema
+            found.setdefault(path.partition(".")[0], []).append(number)
+    return found
+
+
+def _check_nulls(group: Any, columns: Sequence[int], name: str, number: int, file: str) -> None:
+    """Raise if the footer already says that there are nulls: better now than in epoch 3."""
+    for column in columns:
+        statistics = group.column(column).statistics
+        if statistics is not None and statistics.has_null_count and statistics.null_count:
+            raise null_error(file, name, f"row group {number}", None)
+
+
+class Handle:
+    """An open file of one thread's."""
+
+    def __init__(self, location: Location, reader: Reader, metadata: Any) -> None:
+        require("pyarrow", location.suffix or ".parquet", "parquet")
+        parquet = require("pyarrow.parquet", ".parquet", "parquet")
+        self.stream = SeekableFile(reader)
+        try:
+            self.file = parquet.ParquetFile(
+                self.stream, metadata=metadata, buffer_size=_BUFFER_NBYTES, pre_buffer=False
+            )
+        except FileError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"can't be read as Parquet: {error}",
+                file=str(location),
+                cure="It may be damaged or cut off: compare it with its original.",
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; the reader is closed by who opened it."""
+        self.file.close()
+        self.stream.close()
+
+
+class ParquetLeaf(Chunked):
+    """One column, decoded by pyarrow a row group at a time."""
+
+    overhead = 1  # Pages are unpacked one at a time: see staging_nbytes.
+
+    def __init__(
+        self,
+        field: Field,
+        grid: Grid,
+        name: str,
+        location: Location,
+        locations: Sequence[Location],
+        request: Request,
+        metadata: Any,
+    ) -> None:
+        super().__init__(field, grid, file=str(location), key=array_key(locations, name))
+        self.name = name
+        self.location = location
+        self.direct = request.direct
+        self.metadata = metadata
+        self.how = "Parquet, decoded a row group at a time"
+
+    def decode(self, start: int, stop: int, context: Context) -> Values:
+        """Return rows of whole row groups, decoded a few at a time."""
+        spec = self.field.spec
+        pieces = self._arrays(start, stop, context)
+        if not spec.is_fixed:
+            columns = [self._converted(array, spec, row, context) for row, array in pieces]
+            if not columns:
+                return varying_values(_empty(spec), spec, context.allocate)
+            return merge([c for c in columns if isinstance(c, Text | Ragged)], context.allocate)
+        values = self.memory(stop - start, context)
+        done = start
+        for row, array in pieces:
+            found = self._converted(array, spec, row, context)
+            if row + len(array) > stop or not isinstance(found, np.ndarray):
+                done = row + len(array)
+                break
+            values[row - start : row - start + len(array)] = found
+            done = row + len(array)
+        if done != stop:
+            raise DataError(
+                f"column {self.name!r} has {done - start} values where its footer says {stop - start}",
+                file=self.file,
+                row=start,
+                cure="It is damaged: write it again.",
+            )
+        return values
+
+    def _arrays(self, start: int, stop: int, context: Context) -> Iterator[tuple[int, Any]]:
+        """Yield (row, Arrow array): a column of the row groups from `start` to `stop`."""
+        reader = context.resources.get(
+            ("reader", self.location.url), lambda: open_reader(self.location, direct=self.direct)
+        )
+        # A handle for each thread: pyarrow lets go of the interpreter, and so may decode in parallel.
+        handle = context.resources.get(
+            ("parquet", self.location.url, threading.get_ident()),
+            lambda: Handle(self.location, reader, self.metadata),
+        )
+        groups = np.unique(self.grid.chunk_of(np.array([start, stop - 1])))
+        numbers = list(range(int(groups[0]), int(groups[-1]) + 1))
+        batch_rows = max(1, _BATCH_NBYTES // max(1, self.field.nbytes))
+        row = start
+        for batch in handle.file.iter_batches(
+            batch_size=batch_rows, row_groups=numbers, columns=[self.name], use_threads=False
+        ):
+            yield row, batch.column(0)
+            row += batch.num_rows
+
+    def _converted(self, array: Any, spec: ArraySpec, row: int, context: Context) -> Values:
+        try:
+            if spec.is_fixed:
+                return fixed_values(array, spec)
+            return varying_values(array, spec, context.allocate)
+        except NullFoundError as error:
+            found = row + error.row
+            group = int(self.grid.chunk_of(np.array([found]))[0])
+            raise null_error(self.file, self.name, f"row group {group}", found) from None
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the decoded rows, and of the few that pyarrow has under way."""
+        at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, 1 << 22))
+        under_way = 3 * min(at_once, _BATCH_NBYTES) + 4 * _BUFFER_NBYTES
+        return (1 if self.field.spec.is_fixed else 2) * at_once + under_way
+
+
+def _empty(spec: ArraySpec) -> Any:
+    pa = require("pyarrow", ".parquet", "parquet")
+    if spec.dtype is str:
+        return pa.array([], pa.string())
+    return pa.array([], pa.binary())

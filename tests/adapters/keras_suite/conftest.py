@@ -1,0 +1,20 @@
+"""What the Keras suite shares. It runs once a backend, in a process of its own: see ../test_keras.py."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _keras_warns_of_nothing():
+    """Whatever Keras warns of ('Your input ran out of data') is a mistake of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    return rng.random((200, 8), np.float32), rng.integers(0, 4, 200).astype("int32")

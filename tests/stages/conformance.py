@@ -1,0 +1,117 @@
+"""The suite that every stage passes, after rows that can be had by number and after rows that can't."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock.nest import flatten
+from tests.conformance import ALIGNMENT, Case, Conformance, assert_same, run
+
+NUM_ROWS = 23
+X = np.arange(NUM_ROWS * 3, dtype="f4").reshape(NUM_ROWS, 3)
+Y = np.arange(NUM_ROWS)
+ROWS: list[Any] = [(X[i], Y[i]) for i in range(NUM_ROWS)]
+
+
+def keep(*_: Any) -> bool:
+    return True
+
+
+def numbered() -> ps.Dataset:
+    """Rows that can be had by number."""
+    return ps.from_arrays((X, Y))
+
+
+def flowing() -> ps.Dataset:
+    """The same rows, which can only be read forward."""
+    return numbered().filter(keep)
+
+
+def narrow() -> ps.Dataset:
+    """The same rows in parcels of a few rows each, as a tight budget makes them."""
+    return flowing().with_options(memory=default_need(flowing()))
+
+
+def default_need(ds: ps.Dataset) -> int:
+    return max(ds.explain().need_nbytes, 1 << 19)
+
+
+INPUTS: dict[str, Callable[[], ps.Dataset]] = {"rows": numbered, "flow": flowing, "narrow": narrow}
+
+
+def stack(rows: list[Any]) -> Any:
+    """The batch of some rows."""
+    first, structure = flatten(rows[0])
+    columns = zip(*(flatten(row)[0] for row in rows), strict=True)
+    return structure.unflatten([_stacked(example, column) for example, column in zip(first, columns, strict=True)])
+
+
+def _stacked(example: Any, values: tuple[Any, ...]) -> Any:
+    if not isinstance(example, bytes | str):
+        return np.stack(values)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
+
+
+def batches(rows: list[Any], size: int, *, drop: bool = False) -> list[Any]:
+    groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+    return [stack(group) for group in groups if not drop or len(group) == size]
+
+
+class StageConformance(Conformance):
+    """What a stage must do beyond what every dataset must: stand anywhere in a chain."""
+
+    def test_stages_may_follow_it(self, case: Case) -> None:
+        ds = case.make()
+        elements = case.elements
+        assert_same(run(ds.take(3)), elements[:3])
+        assert_same(run(ds.skip(2).take(2)), elements[2:4])
+        assert_same(run(ds.shard(1, 2)), elements[1::2])
+        assert_same(run(ds.map(same)), elements)
+        assert_same(run(ds.filter(keep)), elements)
+        assert_same(run(ds.enumerate(5)), [(np.int64(i), row) for i, row in enumerate(elements, 5)])
+        assert_same(run(ds.prefetch(3)), elements)
+        assert_same(run(ps.zip(ds, ds)), [(row, row) for row in elements])
+        assert_same(run(ps.concatenate(ds, ds)), elements + elements)
+        cached = ds.cache()
+        assert_same(run(cached), elements)
+        assert_same(run(cached, epoch=1), elements)
+
+    def test_a_shuffle_after_it_gives_each_element_once(self, case: Case) -> None:
+        found = sorted(map(_key, run(case.make().shuffle(seed=2), epoch=0)))
+        assert found == sorted(map(_key, case.elements))
+
+    def test_repeat_after_it_is_one_epoch_after_the_other(self, case: Case) -> None:
+        assert_same(run(case.make().repeat(2)), case.elements + case.following)
+
+    def test_its_batches_start_on_64_bytes(self, case: Case) -> None:
+        ds = case.make()
+        if not ds.node.is_batched:
+            return
+        for batch in run(ds):
+            for leaf in flatten(batch)[0]:
+                is_batch = isinstance(leaf, np.ndarray) and leaf.size and not leaf.dtype.hasobject
+                assert not is_batch or leaf.ctypes.data % ALIGNMENT == 0
+
+    def test_the_smallest_budget_that_it_names_does(self, case: Case) -> None:
+        ds = case.make().with_options(threads=2)
+        if any("filter" in s.call for s in ds.explain().stages) and "cache" in str(ds.explain()):
+            return  # Nobody can know how much such a cache will keep.
+        ds = ds.with_options(memory=ds.explain().need_nbytes)
+        with ds.stream() as stream:
+            assert_same(list(stream), case.elements)
+            assert stream.report().peak_nbytes <= ds.explain().budget_nbytes
+
+
+def same(*parts: Any) -> Any:
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _key(element: Any) -> list[Any]:
+    return [
+        leaf if isinstance(leaf, bytes | str) else np.asarray(leaf).tolist()
+        for leaf in flatten(element)[0]
+    ]

@@ -1,0 +1,126 @@
+"""shuffle(exact=True) of files: the in-memory order, by way of scratch files."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.stages import scatter, shuffle
+
+
+@pytest.fixture
+def small_windows(monkeypatch):
+    """Windows and buckets so small that a little data makes many of them."""
+    monkeypatch.setattr(shuffle, "WINDOW_NBYTES", 1 << 16)
+    monkeypatch.setattr(scatter, "_BUCKET_NBYTES", 1 << 16)
+    monkeypatch.setattr(scatter, "_CHUNK_NBYTES", 1 << 15)
+
+
+@pytest.fixture
+def data(tmp_path):
+    x = np.random.default_rng(0).random((5003, 10)).astype("float32")
+    y = np.arange(5003)
+    np.savez(tmp_path / "a.npz", x=x[:2000], y=y[:2000])
+    np.savez(tmp_path / "b.npz", x=x[2000:], y=y[2000:])
+    return ps.from_files(tmp_path / "*.npz", fields=("x", "y")), ps.from_arrays((x, y))
+
+
+def assert_equal_streams(mine, theirs):
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a[0] == b[0]).all()
+        assert (a[1] == b[1]).all()
+
+
+@pytest.mark.parametrize("threads", [0, 1, 4])
+def test_the_order_is_that_of_the_same_data_in_memory(small_windows, data, threads):
+    files, arrays = data
+    exact = files.shuffle(seed=7, exact=True).batch(32).with_options(threads=threads)
+    assert "exact, by scatter" in str(exact.explain())
+    for epoch in (0, 3):
+        assert_equal_streams(
+            exact.stream(epoch=epoch), arrays.shuffle(seed=7).batch(32).stream(epoch=epoch)
+        )
+
+
+def test_it_resumes_at_any_batch(small_windows, data):
+    files, arrays = data
+    exact = files.shuffle(seed=1, exact=True).batch(100)
+    expected = list(arrays.shuffle(seed=1).batch(100).stream(epoch=1))
+    with exact.stream(epoch=1) as stream:
+        for done in range(1, 51):
+            next(stream)
+            if done % 17 == 0:
+                assert_equal_streams(exact.stream(state=stream.state()), expected[done:])
+
+
+def test_it_runs_in_the_smallest_budget_that_explain_names(small_windows, data):
+    files, arrays = data
+    exact = files.shuffle(seed=1, exact=True).batch(64)
+    least = exact.explain().need_nbytes
+    with exact.with_options(memory=least).stream() as stream:
+        assert_equal_streams(stream, arrays.shuffle(seed=1).batch(64).stream())
+        assert stream.report().peak_nbytes <= least
+    with pytest.raises(ps.BudgetError, match="too small"):
+        exact.with_options(memory=least // 2).stream()
+
+
+def test_data_that_fits_a_window_needs_no_scratch(data):
+    files, arrays = data
+    whole = files.shuffle(seed=2, exact=True).batch(64)
+    assert "scatter" not in str(whole.explain())
+    assert_equal_streams(whole, arrays.shuffle(seed=2).batch(64))
+
+
+def test_scratch_goes_to_the_folder_that_is_named_and_has_no_name_there(
+    small_windows, data, tmp_path
+):
+    files, _ = data
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    exact = files.shuffle(exact=True).batch(32).with_options(scratch=folder)
+    with exact.stream() as stream:
+        next(stream)
+        open_there = [
+            target
+            for fd in os.listdir("/proc/self/fd")
+            if (target := _target(fd)).startswith(str(folder))
+        ]
+        assert len(open_there) == 2
+        assert list(folder.iterdir()) == []
+    with pytest.raises(ValueError, match="scratch must be a folder that exists"):
+        exact.with_options(scratch=tmp_path / "nowhere")
+
+
+def _target(fd):
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
+
+
+def test_a_full_disk_is_a_clear_error_before_anything_is_written(small_windows, data, monkeypatch):
+    files, _ = data
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100})())
+    with pytest.raises(OSError, match="bytes are needed here, and 100 are free"):
+        list(files.shuffle(exact=True).batch(32))
+
+
+def test_a_killed_run_leaves_nothing_on_the_disk(small_windows, data, tmp_path):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    script = f"""
+import os, signal
+import penstock as ps
+from penstock.stages import scatter, shuffle
+shuffle.WINDOW_NBYTES = scatter._BUCKET_NBYTES = 1 << 16
+ds = ps.from_files({str(tmp_path)!r} + "/*.npz", fields=("x", "y")).shuffle(exact=True).batch(8)
+stream = ds.with_options(scratch={str(folder)!r}).stream()
+next(stream)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -9
+    assert list(folder.iterdir()) == []
