@@ -14,14 +14,15 @@ PACKAGE = ROOT / "src" / "penstock"
 
 # Low to high. Each name is a module or a folder of penstock; a new one needs a place here.
 LAYERS = [
-    {"clock", "errors", "nest", "resources", "spec", "_native"},
+    {"clock", "errors", "lazy", "nest", "resources", "skipped", "spec", "_native"},
     {"memory", "columns", "order"},
-    {"fields", "rows"},
+    {"fields", "fingerprint", "rows"},
     {"io", "workers"},
     {"sources", "stages"},
     {"plan"},
     {"stream"},
-    {"dataset"},
+    {"writers"},
+    {"dataset", "tfrecord"},
     {"adapters", "cli"},
     {"__init__", "__main__"},
 ]

@@ -1,5 +1,6 @@
 """penstock: train models on arrays bigger than memory."""
 
+from penstock import tfrecord
 from penstock.adapters.fit_arrays import fit_arrays
 from penstock.dataset import (
     Dataset,
@@ -7,6 +8,7 @@ from penstock.dataset import (
     from_arrays,
     from_files,
     from_generator,
+    from_tfrecord,
     interleave,
     mix,
     zip,  # noqa: A004  # The name users know.
@@ -18,10 +20,12 @@ from penstock.errors import (
     PenstockError,
     PenstockWarning,
     SpecMismatchError,
+    StaleCacheError,
     StateError,
     StreamClosedError,
 )
 from penstock.plan import Explanation
+from penstock.sources.example_features import FixedFeature, TensorFeature, VarFeature
 from penstock.spec import ArraySpec, spec_of
 from penstock.stream import Report, Stream
 
@@ -32,22 +36,28 @@ __all__ = [
     "BudgetError",
     "Dataset",
     "Explanation",
+    "FixedFeature",
     "FunctionError",
     "LengthError",
     "PenstockError",
     "PenstockWarning",
     "Report",
     "SpecMismatchError",
+    "StaleCacheError",
     "StateError",
     "Stream",
     "StreamClosedError",
+    "TensorFeature",
+    "VarFeature",
     "concatenate",
     "fit_arrays",
     "from_arrays",
     "from_files",
     "from_generator",
+    "from_tfrecord",
     "interleave",
     "mix",
     "spec_of",
+    "tfrecord",
     "zip",
 ]

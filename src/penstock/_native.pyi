@@ -102,7 +102,7 @@ class ExamplePlan:
     def __len__(self) -> int: ...
 
 def tfrecord_scan(
-    buffer: ReadableBuffer,
+    buffer: npt.NDArray[np.uint8] | ReadableBuffer,
     offset0: int = 0,
     verify_length_crc: bool = True,
     *,
@@ -120,7 +120,7 @@ def tfrecord_scan(
             and the next call, which starts with that one, raises.
     """
 
-def tfrecord_find(buffer: ReadableBuffer, start: int) -> int:
+def tfrecord_find(buffer: npt.NDArray[np.uint8] | ReadableBuffer, start: int) -> int:
     """Return where, at `start` or after it, a sound record begins; the end of the buffer if nowhere.
 
     For going on after a length that was damaged. A record that is only partly there counts if its length
@@ -128,7 +128,7 @@ def tfrecord_find(buffer: ReadableBuffer, start: int) -> int:
     """
 
 def tfrecord_decode(
-    buffer: ReadableBuffer,
+    buffer: npt.NDArray[np.uint8] | ReadableBuffer,
     starts: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
     plan: ExamplePlan,

@@ -2,21 +2,25 @@
 
 import builtins
 import itertools
-import secrets
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Never
 
 from penstock.errors import user_site
 from penstock.io.paths import PathLike
 from penstock.memory import parse_nbytes
-from penstock.plan import Explanation, Options, explain, make_plan
+from penstock.plan import Explanation, Options, Plan, explain, make_plan
 from penstock.rows import Node
 from penstock.sources.arrays import Arrays
 from penstock.sources.files import open_files
 from penstock.sources.generator import generated
+from penstock.sources.tfrecord import open_tfrecord
 from penstock.spec import ArraySpec
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
+from penstock.stages.cache_on_disk import CacheOnDisk
 from penstock.stages.concatenate import concatenated
 from penstock.stages.enumerate import Enumerate
 from penstock.stages.filter import Filter
@@ -33,6 +37,7 @@ from penstock.stages.unbatch import Unbatch
 from penstock.stages.zip import zipped
 from penstock.stream import Stream
 from penstock.stream.statistics import statistics
+from penstock.writers import WRITERS, Job
 
 
 class Dataset:
@@ -222,16 +227,21 @@ class Dataset:
         """
         return self._with(Enumerate(whole_number("start", start, least=-(2**62))))
 
-    def cache(self) -> "Dataset":
-        """Return the same rows, kept in memory after they were first read, in the order of epoch 0.
+    def cache(self, path: PathLike | None = None) -> "Dataset":
+        """Return the same rows, kept after they were first read, in the order of epoch 0.
 
-        It counts against the memory budget, and is refused if it does not fit.
+        Without a path they are kept in memory: they count against the memory budget, and are
+        refused if they do not fit. With one they are written to that folder by the first pass, and
+        read from there by the next ones and by other processes; a folder that was made from other
+        files or stages is refused. A function counts by its name: remove the folder after changing it.
 
         >>> import numpy as np, penstock as ps
         >>> list(map(int, ps.from_arrays(np.arange(3)).map(lambda x: x + 1).cache()))
         [1, 2, 3]
         """
-        return self._with(Cache())
+        if path is None:
+            return self._with(Cache())
+        return self._with(CacheOnDisk(str(Path(path).expanduser().absolute())))
 
     def prefetch(self, count: int | None = None) -> "Dataset":
         """Say how many batches are made ahead; 0 makes each when it is asked for.
@@ -249,18 +259,35 @@ class Dataset:
         memory: int | str | None = None,
         threads: int | None = None,
         scratch: PathLike | None = None,
+        processes: int | None = None,
+        retries: int | None = None,
+        on_error: str | None = None,
+        max_errors: int | None = None,
     ) -> "Dataset":
         """Say how the whole chain runs; what comes out of it stays the same.
 
         `memory` is the budget, in bytes or like "512MB"; `threads` how many work ahead (0: none);
-        `scratch` the folder for what `shuffle(exact=True)` writes.
+        `scratch` the folder for what `shuffle(exact=True)` writes; `processes` how many run the
+        functions of `map` (0: threads; by default measured: a function that holds the interpreter
+        lock goes to processes); `retries` how often a block is tried again when a process dies.
+        `on_error="skip"` leaves bad rows out, counts and lists them in the report, and raises from
+        the one after `max_errors` on; what can have bad rows is then read forward, without a length.
 
         >>> import numpy as np, penstock as ps
         >>> ps.from_arrays(np.arange(3)).with_options(memory="16MB").explain().budget_nbytes
         16000000
         """
-        options = Options.checked(memory=memory, threads=threads, scratch=scratch)
-        return Dataset(self.node, self.options.updated(options))
+        options = Options.checked(
+            memory=memory,
+            threads=threads,
+            scratch=scratch,
+            processes=processes,
+            retries=retries,
+            on_error=on_error,
+            max_errors=max_errors,
+        )
+        node = self.node if on_error is None else self.node.with_errors(on_error)
+        return Dataset(node, self.options.updated(options))
 
     # -- where the rows go --------------------------------------------------------------------
 
@@ -314,8 +341,51 @@ class Dataset:
 
         return keras_feed(Recipe(self.node, self.options), class_weight=class_weight)
 
+    def write(
+        self,
+        path: PathLike,
+        *,
+        format: str = "npy",
+        shard_rows: int | None = None,
+        shards: int | None = None,
+        overwrite: bool = False,
+        progress: bool | None = None,
+    ) -> None:
+        """Write all rows of epoch 0 to a folder, which appears when it is whole.
+
+        `"npy"` makes plain `.npy` shards of `shard_rows` rows (256 MB) and a `manifest.json`;
+        `from_files(path)` reads them back with the nest they had. After an interruption, the same
+        call goes on after the last finished shard. `"tfrecord"` makes a tf.train.Example of each
+        row, for `from_tfrecord(path)` and for TensorFlow. `shards` is the number of files, instead
+        of `shard_rows`. Takes the memory of a stream, and no more.
+        `progress` shows a bar: by default if rich is installed and stderr is a terminal.
+
+        >>> import numpy as np, penstock as ps, tempfile
+        >>> folder = tempfile.mkdtemp() + "/out"
+        >>> ps.from_arrays((np.arange(3), ["a", "b", "c"])).write(folder)
+        >>> [(int(x), y) for x, y in ps.from_files(folder)]
+        [(0, 'a'), (1, 'b'), (2, 'c')]
+        """
+        if format not in WRITERS:
+            raise ValueError(f"format must be one of {', '.join(WRITERS)}, got {format!r}.")
+        if self.node.is_endless:
+            raise ValueError("rows without end can't be written: use .take(n) first.")
+        rows = None if shard_rows is None else whole_number("shard_rows", shard_rows, least=1)
+        if shards is not None:
+            if shard_rows is not None or self.node.num_rows is None:
+                raise ValueError(
+                    "shards needs a dataset with a length, and no shard_rows: one follows from the other."
+                )
+            rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
+        target = Path(path).expanduser().absolute()
+        plan = make_plan(self.node, self.options)
+        job = Job(self.node, partial(_open, plan), target, rows, overwrite, progress, shards)
+        WRITERS[format](job)
+
     def _with(self, stage: Stage) -> "Dataset":
-        return Dataset(stage.build(self.node), self.options)
+        node = stage.build(self.node)
+        on_error = self.options.on_error
+        return Dataset(node if on_error is None else node.with_errors(on_error), self.options)
 
 
 def from_arrays(nest: Any) -> Dataset:
@@ -379,13 +449,18 @@ def from_files(
     fields: Any = None,
     *,
     format: str | None = None,
-    spec: ArraySpec | None = None,
+    spec: Any = None,
+    size: tuple[int, int] | None = None,
 ) -> Dataset:
-    """Return the rows of files, as they lie there: `.npy`, `.npz`, or raw binary.
+    """Return the rows of files, as they lie there, in any of the formats.
 
-    `paths` is a path, a list, a glob, a folder or a URL; files come one after the other. `fields`
-    names the arrays of an archive, as a nest like the row that is wanted. A raw file needs
-    `format="raw"` and the `spec` of a row. Reads headers, no data.
+    `paths` is a path, a list, a glob, a folder or a URL; files come one after the other. `.npy`,
+    `.npz`, HDF5, Zarr, Parquet and Arrow files can be shuffled; CSV and text are read forward. A
+    folder of images (one folder a class) gives `image` and `label`; `size` resizes them.
+
+    `fields` names arrays or columns, as a nest like the row that is wanted. A raw file needs
+    `format="raw"` and the `spec` of a row; a CSV file takes a `spec` of {column: dtype}. Reads
+    headers, no data.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -394,7 +469,37 @@ def from_files(
     >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
     [0, 1, 2, 3, 4]
     """
-    return Dataset(open_files(paths, fields, format=format, spec=spec), Options())
+    return Dataset(open_files(paths, fields, format=format, spec=spec, size=size), Options())
+
+
+def from_tfrecord(
+    paths: PathLike | Iterable[PathLike],
+    features: Any = None,
+    *,
+    compression: str | None = None,
+    verify: bool = True,
+    raw: bool = False,
+    index: bool = True,
+) -> Dataset:
+    """Return the tf.train.Examples of TFRecord files, decoded without TensorFlow.
+
+    `features` is a nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; without it they
+    are inferred from the first records. `raw=True` gives each record as bytes. Files packed with
+    GZIP or ZLIB are known by their first bytes, and read forward; so are others with `index=False`.
+    Else one scan finds where records begin (8 bytes of memory each), and is kept in the user's cache
+    directory: rows then have numbers, a length, and an exact order. `verify` checks both checksums.
+
+    >>> import numpy as np, penstock as ps, tempfile
+    >>> folder = tempfile.mkdtemp() + "/out"
+    >>> ps.from_arrays({"x": np.arange(6.0, dtype="float32")}).write(folder, format="tfrecord")
+    >>> ds = ps.from_tfrecord(folder, {"x": ps.FixedFeature((), "float32")})
+    >>> [batch["x"].tolist() for batch in ds.batch(4)]
+    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+    """
+    node = open_tfrecord(
+        paths, features, compression=compression, verify=verify, raw=raw, index=index
+    )
+    return Dataset(node, Options())
 
 
 def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
@@ -462,12 +567,19 @@ def _joined(call: str, datasets: Sequence[Dataset]) -> tuple[list[Node], Options
     options = Options()
     for dataset in datasets:
         options = options.joined(dataset.options)
-    return [dataset.node for dataset in datasets], options
+    nodes = [dataset.node for dataset in datasets]
+    if options.on_error is not None:
+        nodes = [node.with_errors(options.on_error) for node in nodes]
+    return nodes, options
+
+
+def _open(plan: Plan, state: dict[str, Any] | None) -> Stream:
+    return Stream(plan, state=state)
 
 
 def _seed(seed: int | None) -> int:
     if seed is None:
-        return secrets.randbits(63)
+        return int.from_bytes(os.urandom(8), "little") >> 1
     number = whole_number("seed", seed, least=0)
     if number >= 1 << 63:
         raise ValueError(f"seed must be below 2**63, got {number}.")

@@ -28,6 +28,10 @@ class StateError(PenstockError, ValueError):
     """A saved state does not belong to this dataset."""
 
 
+class StaleCacheError(PenstockError, ValueError):
+    """A cache on disk was made from something else; the message says what, and how to clear it."""
+
+
 class LengthError(PenstockError, ValueError):
     """Datasets that must have the same number of rows do not."""
 

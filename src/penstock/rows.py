@@ -6,8 +6,8 @@ for as long as it can.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from penstock.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.memory import Allocate, allocate_plain, buffer_nbytes
 from penstock.nest import Structure, unflatten
 from penstock.resources import Resources
+from penstock.skipped import Skipped
 
 Index = npt.NDArray[np.int64]
 RowSet = slice | Index
@@ -93,6 +94,10 @@ class Context:
     """Bytes for all that is kept; None outside a stream, where nothing may be kept."""
     scratch: str | None = None
     """The folder for scratch files; None is the system's temporary one."""
+    placement: Mapping[int, Any] = field(default_factory=dict)
+    """What runs the functions of nodes, by their id, where that is not done on threads."""
+    skipped: Skipped = field(default_factory=Skipped)
+    """Where bad rows are told to, by nodes that leave them out."""
 
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""
@@ -156,8 +161,26 @@ class Node(ABC):
         """Return what the order of the rows depends on, as JSON; inputs not included."""
 
     def keeps(self) -> dict[int, int]:
-        """Return the bytes that outlive a stream, for each store of them that has to be filled."""
+        """Return the bytes that outlive a stream, for each store of them that has to be filled.
+
+        They are 0 where nobody can know them before.
+        """
         return {store: nbytes for node in self.inputs for store, nbytes in node.keeps().items()}
+
+    def with_errors(self, on_error: str) -> "Node":
+        """Return this node for `on_error`: "raise" or "skip".
+
+        What can have bad rows overrides it: under "skip" it is a flow without a length, which leaves
+        bad rows out and adds the error of each to `context.skipped`. What stands on it is built anew.
+        """
+        inputs = [node.with_errors(on_error) for node in self.inputs]
+        if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
+            return self
+        return self.rebuilt(inputs)
+
+    def rebuilt(self, inputs: "Sequence[Node]") -> "Node":
+        """Return the node that the same call makes of other inputs."""
+        raise NotImplementedError
 
     def choice(self) -> str:
         """Return what was chosen for this node and why, for `explain()`; '' if nothing was."""
@@ -245,7 +268,9 @@ class Flow(Node):
 
 def rows_per_block(node: Node, nbytes: int) -> int:
     """Return how many rows of `node` make a block of about `nbytes`."""
-    return max(1, nbytes // max(1, block_nbytes(node.fields, 1, aligned=node.is_batched)))
+    # Not a block of one row: that is rounded up to 64 bytes a column, eight times a row of int64.
+    stride = sum(field.stride(aligned=node.is_batched) for field in node.fields)
+    return max(1, nbytes // max(1, stride))
 
 
 def count(rows: RowSet) -> int:

@@ -4,6 +4,8 @@ import argparse
 import importlib
 
 COMMANDS = {
+    "convert": "write files of one format as another, as shards that are read at full speed",
+    "inspect": "show what is in files, and what a shuffled pass over them costs",
     "demo": "train on data larger than its memory budget, and show what it took",
 }
 

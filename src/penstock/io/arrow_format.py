@@ -23,10 +23,15 @@ def read_batch_lengths(reader: Reader) -> list[int]:
         start = read_bytes(reader, 0, 6) if size >= 6 else b""
         if start[:4] == b"\xff\xff\xff\xff":
             raise _damaged(
-                reader, 0, "this is a stream of Arrow batches, not a file", "Write it with pyarrow.ipc.new_file."
+                reader,
+                0,
+                "this is a stream of Arrow batches, not a file",
+                "Write it with pyarrow.ipc.new_file.",
             )
         if start[:4] == b"FEA1":
-            raise _damaged(reader, 0, "this is Feather version 1", "Write it again: version 2 is read.")
+            raise _damaged(
+                reader, 0, "this is Feather version 1", "Write it again: version 2 is read."
+            )
         raise _damaged(reader, size, "it does not end as an Arrow file does")
     (length,) = struct.unpack("<i", tail[:4])
     if not 0 < length <= min(size - 10, _MOST_HEAD_NBYTES):

@@ -120,6 +120,9 @@ def write_failure(error: OSError, *, file: str) -> WriteError:
     if code in (errno.ENOSPC, errno.EDQUOT):
         cure = "Free some space, or choose a path on another disk."
         return DiskFullError("the disk is full", file=file, cure=cure, code=code)
+    if code == errno.EFBIG:
+        cure = "Raise the limit (ulimit -f), or write smaller shards with shard_rows=..."
+        return WriteError("files may not be larger than this", file=file, cure=cure, code=code)
     if code in (errno.EEXIST, errno.ENOTEMPTY):
         cure = "Remove it, or choose another path."
         return TargetExistsError("this exists already", file=file, cure=cure, code=code)

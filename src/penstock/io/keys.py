@@ -19,6 +19,8 @@ class LocalKeys:
 
     def __init__(self, location: Location) -> None:
         self.root = location.url
+        self.num_missing = 0
+        """How often a key was asked for that is not there."""
 
     def get(self, key: str, start: int, stop: int | None) -> bytes | None:
         """Return bytes `start` to `stop` of a key (negative: from its end), or None without one."""
@@ -26,6 +28,7 @@ class LocalKeys:
         try:
             found = path.stat()
         except (FileNotFoundError, NotADirectoryError):
+            self.num_missing += 1
             return None
         except OSError as error:
             raise read_failure(error, file=str(path)) from error
@@ -36,6 +39,7 @@ class LocalKeys:
             with open_reader(location, direct=False) as reader:
                 reader.read_into(data, begin)
         except MissingFileError:
+            self.num_missing += 1
             return None
         return bytes(data)
 
@@ -57,6 +61,7 @@ class RemoteKeys:
         self, location: Location, storage_options: Mapping[str, Any] | None = None
     ) -> None:
         self.root = location.url.rstrip("/")
+        self.num_missing = 0
         self._policy = RetryPolicy()
         self._session = Session.share(self.root, storage_options or {})
 
@@ -66,6 +71,7 @@ class RemoteKeys:
         try:
             found = self._session.run(lambda: stat(self._session, url, self._policy))
         except (FileNotFoundError, IsADirectoryError):
+            self.num_missing += 1
             return None
         begin, end = _span(found.size, start, stop)
         data = bytearray(end - begin)

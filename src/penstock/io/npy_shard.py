@@ -151,9 +151,7 @@ class ShardWriter:
 
     def finish(self) -> ShardRecord:
         """Bring all files to the disk, and give them their names."""
-        records = {
-            file.path.name: file.finish() for files in self.files for file in files.values()
-        }
+        records = {file.path.name: file.finish() for files in self.files for file in files.values()}
         self._is_finished = True
         self.close()
         return ShardRecord(self.num_rows, records)
@@ -199,9 +197,7 @@ def _append_varying(
         files["shapes"].append(np.ascontiguousarray(shapes))
 
 
-def _packed(
-    column: Ragged, start: int, stop: int, allocate: Allocate
-) -> "npt.NDArray[Any] | Text":
+def _packed(column: Ragged, start: int, stop: int, allocate: Allocate) -> "npt.NDArray[Any] | Text":
     """Return the values of rows with no gap between them; a view where there is none."""
     starts, sizes = column.starts[start:stop], column.shapes[start:stop].prod(axis=1)
     if not isinstance(column.values_, Text) and (starts[1:] == (starts + sizes)[:-1]).all():
@@ -246,13 +242,10 @@ def _append_text(
     offsets.append(text.offsets[start + 1 : stop + 1] - first + before)
 
 
-def _each(
-    column: Fixed, start: int, stop: int, append: Callable[[npt.NDArray[Any]], None]
-) -> None:
+def _each(column: Fixed, start: int, stop: int, append: Callable[[npt.NDArray[Any]], None]) -> None:
     rows = column.rows[start:stop]
     if rows.flags.c_contiguous:
         append(rows)
         return
     for row in rows:  # Batches, each on 64 bytes: there are gaps between them.
         append(row[None])
-

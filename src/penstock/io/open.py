@@ -1,12 +1,17 @@
 """The one way from a location to its bytes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.io.local import Access, LocalReader
 from penstock.io.location import Location
 from penstock.io.reader import Reader
-from penstock.io.remote import RemoteReader
+from penstock.lazy import lazy
+
+if TYPE_CHECKING:
+    from penstock.io import remote
+else:
+    remote = lazy("penstock.io.remote")  # It brings asyncio and ssl along.
 
 
 def open_reader(
@@ -30,5 +35,5 @@ def open_reader(
     Takes no memory of its own but for at most 8 MB of aligned buffers shared by all readers.
     """
     if location.is_remote:
-        return RemoteReader(location, storage_options=storage_options)
+        return remote.RemoteReader(location, storage_options=storage_options)
     return LocalReader(location, direct=direct, access=access)

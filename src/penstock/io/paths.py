@@ -3,12 +3,17 @@
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from penstock.io.folders import Selection, list_local
 from penstock.io.location import Location, is_url
-from penstock.io.remote_listing import list_remote
+from penstock.lazy import lazy
+
+if TYPE_CHECKING:
+    from penstock.io import remote_listing
+else:
+    remote_listing = lazy("penstock.io.remote_listing")  # It brings asyncio and ssl along.
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -51,7 +56,7 @@ def expand(
     for path in _each(paths):
         local = _local_path(path)
         some = (
-            list_remote(path, selection, storage_options or {})
+            remote_listing.list_remote(path, selection, storage_options or {})
             if local is None
             else list_local(local, selection)
         )

@@ -96,7 +96,7 @@ def layouts_of(names: Sequence[str], specs: Sequence[ArraySpec]) -> tuple[FieldL
     ['x', 'x_2', 'X_3']
     """
     taken: set[str] = set()
-    layouts = []
+    layouts: list[FieldLayout] = []
     for name, spec in zip(names, specs, strict=True):
         plain = _UNSAFE.sub("_", name)[:_MAX_STEM].lstrip("._-") or "field"
         stem, number = plain, len(layouts) + 1
@@ -139,10 +139,10 @@ def _descr(value: Any) -> Any:
     """Return the lists of JSON as the tuples that NumPy wants."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], list):
-        return _descr(value[0]), tuple(value[1])  # (descr, shape)
     if not isinstance(value, list):
         raise TypeError(f"no dtype: {value!r:.100}")
+    if len(value) == 2 and isinstance(value[1], list) and all(type(s) is int for s in value[1]):
+        return _descr(value[0]), tuple(value[1])  # (descr, shape)
     columns: list[Any] = []
     for one in value:
         name, descr, *shape = one

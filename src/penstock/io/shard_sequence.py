@@ -40,6 +40,11 @@ class ShardSequence:
         self._nbytes = 0
         self._shard: ShardWriter | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last row was written already: only the last shard is followed by no cursor."""
+        return self.number > 0 and self.cursor is None
+
     def add(self, parcel: Parcel) -> None:
         """Write the rows of a parcel."""
         weights = None

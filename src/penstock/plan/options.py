@@ -17,6 +17,10 @@ class Options:
     threads: int | None = None
     prefetch: int | None = None
     scratch: str | None = None
+    processes: int | None = None
+    retries: int | None = None
+    on_error: str | None = None
+    max_errors: int | None = None
 
     @staticmethod
     def checked(
@@ -25,13 +29,23 @@ class Options:
         threads: int | None = None,
         prefetch: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
+        processes: int | None = None,
+        retries: int | None = None,
+        on_error: str | None = None,
+        max_errors: int | None = None,
     ) -> "Options":
         """Return options, or raise with the rule that one of them breaks."""
+        if on_error not in (None, "raise", "skip"):
+            raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}.')
         return Options(
             None if memory is None else parse_nbytes(memory),
             None if threads is None else whole_number("threads", threads, least=0),
             None if prefetch is None else whole_number("prefetch", prefetch, least=0),
             None if scratch is None else _folder(scratch),
+            None if processes is None else whole_number("processes", processes, least=0),
+            None if retries is None else whole_number("retries", retries, least=0),
+            on_error,
+            None if max_errors is None else whole_number("max_errors", max_errors, least=0),
         )
 
     def updated(self, other: "Options") -> "Options":

@@ -34,6 +34,10 @@ class Plan:
     """Bytes it will hold at most, besides those that are kept."""
     why: str
     scratch: str | None = None
+    processes: int | None = None
+    """How many for a function; None is found by measurement when the stream opens."""
+    retries: int = 0
+    max_errors: int | None = None
 
     @property
     def is_threaded(self) -> bool:
@@ -46,7 +50,10 @@ def make_plan(node: Node, options: Options) -> Plan:
     flow = as_flow(node)
     budget = default_budget() if options.memory is None else options.memory
     threads, why = _threads(options)
-    kept = sum(node.keeps().values())
+    keeps = node.keeps().values()
+    kept = sum(keeps)
+    # A cache that will keep nobody knows how much gets what the blocks leave: half at the least.
+    room = (budget - kept) // 2 if 0 in keeps else budget - kept
     smallest = _total(flow, 1, 0 if threads == 0 else 1)
     full = _ahead(options, node, BLOCK_NBYTES, threads)
     sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
@@ -56,7 +63,7 @@ def make_plan(node: Node, options: Options) -> Plan:
     choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
     choices += [(min(full, 1), size) for size in sizes]
     totals = [_total(flow, block_nbytes, ahead) for ahead, block_nbytes in choices]
-    fitting = [number for number, total in enumerate(totals) if total <= budget - kept]
+    fitting = [number for number, total in enumerate(totals) if total <= room]
     chosen = fitting[0] if fitting else len(choices) - 1
     ahead, block_nbytes = choices[chosen]
     total = totals[chosen]
@@ -75,6 +82,9 @@ def make_plan(node: Node, options: Options) -> Plan:
         total=max(total, smallest) if total > budget - kept else total,
         why=why,
         scratch=options.scratch,
+        processes=options.processes,
+        retries=options.retries or 0,
+        max_errors=options.max_errors,
     )
 
 

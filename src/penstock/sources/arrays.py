@@ -7,7 +7,10 @@ from penstock.columns import Block
 from penstock.errors import LengthError
 from penstock.nest import field_names, flatten
 from penstock.rows import Context, Rows, RowSet, count
-from penstock.sources.leaves import Leaf, leaf_of
+from penstock.sources.chunked import joint_chunk_rows
+from penstock.sources.file_rows import rows_a_read
+from penstock.sources.leaves import Leaf
+from penstock.sources.opened import leaf_of_any
 
 
 class Arrays(Rows):
@@ -18,9 +21,14 @@ class Arrays(Rows):
         if not values:
             raise ValueError("from_arrays needs at least one array, got an empty nest.")
         names = field_names(self.structure)
-        self.leaves = tuple(leaf_of(value, name) for value, name in zip(values, names, strict=True))
+        self.leaves = tuple(
+            leaf_of_any(value, name) for value, name in zip(values, names, strict=True)
+        )
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
+        chunks = [leaf.chunk_rows for leaf in self.leaves if leaf.chunk_rows is not None]
+        if chunks:
+            self.chunk_rows = rows_a_read(joint_chunk_rows(chunks), self.row_nbytes)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy the rows of each array, with one gather an array."""
@@ -33,6 +41,10 @@ class Arrays(Rows):
         """Return what the copies that NumPy or a lazy array makes on the way take."""
         return max(leaf.staging_nbytes(num_rows) for leaf in self.leaves)
 
+    def kept_nbytes(self, ahead: int) -> int:
+        """Return the bytes of decoded chunks that are kept because two reads share them."""
+        return sum(leaf.kept_nbytes() for leaf in self.leaves)
+
     def locate(self, row: int, epoch: int) -> str:
         """Return the row's number."""
         return f"row {row}"
@@ -42,8 +54,10 @@ class Arrays(Rows):
         return f"from_arrays({', '.join(leaf.describe() for leaf in self.leaves)})"
 
     def fingerprint(self) -> Any:
-        """Return the fields and the number of rows: the order depends on nothing else."""
-        return ["arrays", [repr(field.spec) for field in self.fields], self.num_rows]
+        """Return the fields and the number of rows, and on storage what windows are cut by."""
+        specs = [repr(field.spec) for field in self.fields]
+        layout = [] if self.chunk_rows is None else [self.chunk_rows, self.row_nbytes]
+        return ["arrays", specs, self.num_rows, *layout]
 
     def choice(self) -> str:
         """Return how the arrays are read."""

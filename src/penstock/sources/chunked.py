@@ -1,10 +1,11 @@
 """Arrays that storage keeps in chunks, each packed on its own: decoded whole, picked from."""
 
 import itertools
+import math
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from penstock.sources.leaves import Leaf
 Values = Array | Text | Ragged
 """Rows in a row: an array where they are of one size, a column elsewhere."""
 PIECE_NBYTES = 1 << 22  # Small chunks that follow each other are decoded together, up to this.
+_MOST_JOINT = 4  # Blocks may be this many times the largest chunk, to begin where all chunks do.
 _SHARED_NBYTES = 1 << 21  # Chunks that two blocks share: as many as a block may have.
 
 
@@ -49,11 +51,20 @@ class Grid:
         return int(self.edges[chunk]), int(self.edges[chunk + 1])
 
 
+def joint_chunk_rows(chunks: Iterable[int]) -> int:
+    """Return how many rows to read at once so that no array is cut within a chunk, if they are few."""
+    sizes = [max(1, size) for size in chunks] or [1]
+    joint, largest = math.lcm(*sizes), max(sizes)
+    return joint if joint <= _MOST_JOINT * largest else largest
+
+
 class Chunked(Leaf):
     """Rows that are decoded a chunk at a time. A format says how, in `decode`."""
 
     overhead = 1
     """Bytes that decoding takes beside the decoded rows, as a multiple of them."""
+
+    chunk_rows: int
 
     def __init__(self, field: Field, grid: Grid, *, file: str, key: Hashable) -> None:
         self.field = field
@@ -112,14 +123,26 @@ class Chunked(Leaf):
         except (MemoryError, FileError):
             raise
         except Exception as error:
+            edge = self.grid.bounds(int(self.grid.chunk_of(np.array([first]))[0]))[1]
+            if edge < last:  # Several at once: which of them is it?
+                self._decoded(first, edge, context)
+                self._decoded(edge, last, context)
             raise self.failure(error, first, last) from error
-        if len(values) != last - first:
+        return self._checked(values, first, last)
+
+    def _checked(self, values: Values, first: int, last: int) -> Values:
+        """Return decoded rows, if they are what they should be: they are copied as bytes from here on."""
+        spec = self.field.spec
+        shape = (last - first, *spec.shape)
+        if len(values) != last - first or (spec.is_fixed and np.shape(values) != shape):
             raise DataError(
-                f"wanted {last - first} rows of {self.key}, got {len(values)}",
+                f"rows {first} to {last} must have shape {shape}, got {np.shape(values)}",
                 file=self.file,
                 row=first,
                 cure="It is not what its index says: copy it again from its original.",
             )
+        if isinstance(values, np.ndarray) and values.dtype != spec.dtype:
+            return values.astype(spec.numpy_dtype)  # The same numbers in another byte order.
         return values
 
     def failure(self, error: Exception, first: int, last: int) -> FileError:

@@ -13,6 +13,7 @@ from penstock.io.page_cache import page_cache_room
 from penstock.io.paths import PathLike, expand
 from penstock.nest import flatten
 from penstock.rows import Node
+from penstock.sources.manifest import open_written
 from penstock.sources.parts import Request
 
 
@@ -53,6 +54,9 @@ def open_files(
     for name in () if fields is None else flatten(fields)[0]:
         if not isinstance(name, str):
             raise TypeError(f"fields must be names of arrays, got {name!r}.")
+    written = open_written(paths, fields) if format in (None, "npy") else None
+    if written is not None:
+        return written
     locations = _listed(paths, format)
     kind = _format(locations) if format is None else format
     if size is not None and kind != "images":

@@ -14,7 +14,7 @@ from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
 from penstock.rows import Context, Rows
-from penstock.sources.chunked import Chunked, Grid, Values
+from penstock.sources.chunked import Chunked, Grid, Values, joint_chunk_rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
 from penstock.sources.parts import Part, Request, array_key, check_names, no_rows, require
@@ -47,7 +47,7 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
         finally:
             handle.close()
     chunks = [leaf.chunk_rows or 1 for leaf in leaves.values()]
-    return Part(str(location), leaves, max(chunks, default=1))
+    return Part(str(location), leaves, joint_chunk_rows(chunks))
 
 
 class Handle:
@@ -144,9 +144,7 @@ def _field(dataset: Any, name: str, file: str) -> Field:
             kind = str if text.encoding == "utf-8" else bytes
             return Field(ArraySpec((), kind), estimate=_mean_length(dataset, 1) + 8)
     elif items is not None and dataset.ndim == 1 and not items.hasobject:
-        return Field(
-            ArraySpec((None,), items), estimate=_mean_length(dataset, items.itemsize) + 16
-        )
+        return Field(ArraySpec((None,), items), estimate=_mean_length(dataset, items.itemsize) + 16)
     elif not dataset.dtype.hasobject:
         inner = dataset.dtype.subdtype
         shape = dataset.shape[1:] + (inner[1] if inner else ())
@@ -213,9 +211,7 @@ class Hdf5Leaf(Chunked):
             return decode_dataset(dataset, self, start, stop, context)
 
 
-def decode_dataset(
-    dataset: Any, leaf: Chunked, start: int, stop: int, context: Context
-) -> Values:
+def decode_dataset(dataset: Any, leaf: Chunked, start: int, stop: int, context: Context) -> Values:
     """Return some rows of an open dataset, in memory of ours."""
     spec = leaf.field.spec
     if spec.is_fixed:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.fields import Field
 from penstock.io.errors import DataError
 from penstock.io.location import Location
@@ -129,12 +131,16 @@ def _open_array(
     with open_reader(location) as reader:
         header = read_header(reader)
     array = layout.arrays[role]
-    if header.shape[1:] != array.shape or header.dtype.itemsize != array.dtype.itemsize:
-        problem = f"it has rows of {header.dtype}{header.shape[1:]}, and the manifest says otherwise"
+    # A dtype of ml_dtypes is plain bytes in the file: only the manifest has its name.
+    plain = np.dtype((np.void, array.dtype.itemsize))
+    if header.shape[1:] != array.shape or header.dtype not in (array.dtype, plain):
+        problem = (
+            f"it has rows of {header.dtype}{header.shape[1:]}, and the manifest says otherwise"
+        )
         raise DataError(problem, file=str(location), cure=cure)
     rows = header.shape[0] if header.shape else -1
     wanted = {"rows": shard.num_rows, "shapes": shard.num_rows, "offsets": shard.num_rows + 1}
-    if rows != wanted.get(role, rows) or header.fortran_order and math.prod(header.shape) > rows:
+    if rows != wanted.get(role, rows) or (header.fortran_order and math.prod(header.shape) > rows):
         problem = f"it has shape {header.shape}, and the manifest says {wanted.get(role)} rows"
         raise DataError(problem, file=str(location), cure=cure)
     return StoredEntries(location, header.data_offset, array, rows, direct=direct)

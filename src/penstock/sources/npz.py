@@ -22,7 +22,7 @@ from penstock.nest import Structure
 from penstock.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.sources.file_rows import check_same_fields, chosen_fields, rows_of
 from penstock.sources.npy import leaf_of_header
-from penstock.sources.parts import Part, Request, check_names, no_rows
+from penstock.sources.parts import Part, Request, check_names, no_rows, unequal_lengths
 from penstock.spec import ArraySpec
 
 
@@ -82,6 +82,10 @@ class DeflatedPart:
                     file=self.name,
                     cure="Save it in C order: np.savez(path, x=np.ascontiguousarray(x)).",
                 )
+
+        lengths = {name: header.shape[0] for name, header in headers.items()}
+        if len(set(lengths.values())) > 1:
+            raise unequal_lengths(self.name, lengths)
 
     @property
     def num_rows(self) -> int:

@@ -49,12 +49,17 @@ class Part:
         leaves = {name: self.leaves[name] for name in names}
         lengths = {name: leaf.num_rows for name, leaf in leaves.items()}
         if len(set(lengths.values())) > 1:
-            text = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
-            raise LengthError(
-                f"{self.name}: all fields must have the same number of rows, got {text}; "
-                "choose those that belong together with fields=(...)."
-            )
+            raise unequal_lengths(self.name, lengths)
         return Part(self.name, leaves, self.chunk_rows)
+
+
+def unequal_lengths(file: str, lengths: Mapping[str, int]) -> LengthError:
+    """Return the error for arrays of one file that don't have as many rows."""
+    text = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
+    return LengthError(
+        f"{file}: all fields must have the same number of rows, got {text}; "
+        "choose those that belong together with fields=(...)."
+    )
 
 
 def check_names(file: str, names: Sequence[str], available: Mapping[str, Any]) -> None:

@@ -161,7 +161,9 @@ class VaryingRows(Leaf):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of what is read besides the rows, and of those that lie between them."""
-        own = max(num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes))
+        own = max(
+            num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes)
+        )
         return own + 64 * num_rows
 
 
@@ -182,4 +184,3 @@ def average_nbytes(layout: FieldLayout, values_nbytes: int, num_rows: int) -> in
     """Return the bytes a row on the average, with what offsets and shapes take in memory."""
     mean = values_nbytes // max(1, num_rows)
     return mean + (8 if layout.spec.is_text and not layout.spec.shape else 16)
-

@@ -1,8 +1,6 @@
 """Zarr stores, versions 2 and 3: an array, or the arrays of a group; here or behind a URL."""
 
-import asyncio
-import functools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +8,14 @@ import numpy as np
 from penstock.columns import Array
 from penstock.fields import Field
 from penstock.io.errors import DataError, FileChangedError, FileError, MissingFileError
-from penstock.io.keys import Keys, open_keys
+from penstock.io.keys import open_keys
 from penstock.io.location import Location
 from penstock.rows import Context, Rows
-from penstock.sources.chunked import Chunked, Grid, Values
+from penstock.sources.chunked import Chunked, Grid, Values, joint_chunk_rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
 from penstock.sources.parts import Part, Request, array_key, check_names, no_rows, require
+from penstock.sources.zarr_store import frame_nbytes, store_class
 from penstock.spec import ArraySpec
 
 _METADATA = ("zarr.json", ".zarray")
@@ -37,7 +36,8 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
     finally:
         store.close()
     check_names(str(location), request.names or (), leaves)
-    return Part(str(location), leaves, max((one.chunk_rows or 1 for one in leaves.values()), default=1))
+    chunks = [leaf.chunk_rows or 1 for leaf in leaves.values()]
+    return Part(str(location), leaves, joint_chunk_rows(chunks))
 
 
 class OpenStore:
@@ -48,7 +48,8 @@ class OpenStore:
         self.location = location
         self.keys = open_keys(location)
         try:
-            self.node = self.zarr.open(_store_class()(self.keys), mode="r")
+            self.store = store_class()(self.keys)
+            self.node = self.zarr.open(self.store, mode="r")
         except FileError:
             self.close()
             raise
@@ -59,6 +60,7 @@ class OpenStore:
     def arrays(self, names: Sequence[str] | None) -> dict[str, Any]:
         """Return the arrays by path: the chosen ones, or all that have rows."""
         if isinstance(self.node, self.zarr.Array):
+            self.store.frames[""] = frame_nbytes(self.node)
             return {"": self.node}
         try:
             if names is not None:
@@ -70,6 +72,7 @@ class OpenStore:
         except Exception as error:
             raise _damaged(error, self.location) from error
         arrays = {name: one for name, one in found.items() if isinstance(one, self.zarr.Array)}
+        self.store.frames |= {f"{name}/": frame_nbytes(one) for name, one in arrays.items()}
         if names is None:
             arrays = {name: one for name, one in arrays.items() if one.shape}
             if not arrays and self.location.is_remote:
@@ -100,69 +103,6 @@ def _damaged(error: Exception, location: Location) -> FileError:
         file=str(location),
         cure="It may be damaged or cut off: compare it with its original.",
     )
-
-
-@functools.cache
-def _store_class() -> Any:
-    """Return the class through which Zarr reads by our own reading layer."""
-    abc = require("zarr.abc.store", ".zarr", "zarr")
-
-    class ReaderStore(abc.Store):  # type: ignore[misc, name-defined]  # Zarr is optional, and untyped here.
-        """A folder as Zarr wants it; nothing can be written."""
-
-        supports_writes = supports_deletes = supports_partial_writes = False
-        supports_listing = True
-
-        def __init__(self, keys: Keys) -> None:
-            super().__init__(read_only=True)
-            self._keys = keys
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, ReaderStore) and self._keys.root == other._keys.root
-
-        __hash__ = None
-
-        async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-            data = await asyncio.to_thread(self._read, key, byte_range)
-            return None if data is None else prototype.buffer.from_bytes(data)
-
-        def _read(self, key: str, byte_range: Any) -> bytes | None:
-            start, stop = 0, None
-            if isinstance(byte_range, abc.RangeByteRequest):
-                start, stop = byte_range.start, byte_range.end
-            elif isinstance(byte_range, abc.OffsetByteRequest):
-                start = byte_range.offset
-            elif isinstance(byte_range, abc.SuffixByteRequest):
-                start = -byte_range.suffix
-            return self._keys.get(key, start, stop)
-
-        async def get_partial_values(
-            self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]
-        ) -> list[Any]:
-            return [await self.get(key, prototype, one) for key, one in key_ranges]
-
-        async def exists(self, key: str) -> bool:
-            return await asyncio.to_thread(self._keys.get, key, 0, 0) is not None
-
-        async def set(self, key: str, value: Any) -> None:
-            raise NotImplementedError
-
-        async def delete(self, key: str) -> None:
-            raise NotImplementedError
-
-        async def list(self) -> AsyncIterator[str]:
-            async for key in self.list_prefix(""):
-                yield key
-
-        async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-            async for name in self.list_dir(prefix):
-                yield f"{prefix}/{name}" if prefix else name
-
-        async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-            for name in await asyncio.to_thread(self._keys.names, prefix.rstrip("/")):
-                yield name
-
-    return ReaderStore
 
 
 def field_of(array: Any, name: str, file: str) -> Field:
@@ -209,7 +149,7 @@ class _OpenArray:
     def __init__(self, leaf: ZarrLeaf) -> None:
         self.leaf = leaf
         self.store = OpenStore(leaf.location)
-        self.array = self.store.arrays([leaf.name]).get(leaf.name)
+        self.array: Any = self.store.arrays([leaf.name]).get(leaf.name)
         if self.array is None or self.array.shape != leaf.shape:
             self.store.close()
             raise FileChangedError(
@@ -219,12 +159,17 @@ class _OpenArray:
             )
 
     def rows(self, start: int, stop: int) -> Array:
+        missing = self.store.keys.num_missing
         found = np.asarray(self.array[start:stop])
+        if self.store.keys.num_missing == missing:
+            return found
         # A chunk that is not there stands for zeros, but not if all the array is gone.
         prefix = f"{self.leaf.name}/" if self.leaf.name else ""
         if all(self.store.keys.get(prefix + one, 0, 0) is None for one in _METADATA):
             raise MissingFileError(
-                "the array has vanished since it was listed", file=self.leaf.file, cure="Check the path."
+                "the array has vanished since it was listed",
+                file=self.leaf.file,
+                cure="Check the path.",
             )
         return found
 

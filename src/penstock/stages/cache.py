@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,10 @@ class Cache(Stage):
         assert isinstance(node, Flow)
         return CachedFlow(self, node)
 
+    def anew(self) -> "Cache":
+        """Return a cache of its own for other rows."""
+        return Cache()
+
     def describe(self) -> str:
         """Return the call."""
         return "cache()"
@@ -141,7 +146,7 @@ class CachedRows(StageRows):
         store.block = block.finish()
 
     def _kept_nbytes(self) -> int:
-        nbytes = self.block_nbytes(self.num_rows)
+        nbytes = max(1, self.block_nbytes(self.num_rows))
         if self.is_fixed:
             return nbytes
         # Pieces of pages of their own, joined and put in order at the end.
@@ -181,20 +186,37 @@ class CachedRows(StageRows):
         return "in memory; each chunk is filled when it is first read"
 
 
-class CachedFlow(StageFlow):
+class KeptFlow(StageFlow):
+    """A flow behind a cache: once it was read to its end, its rows can be had by number."""
+
+    def __init__(self, stage: Stage, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        self.follows_epoch = False
+
+    @abstractmethod
+    def table(self, context: Context) -> Rows:
+        """Return the rows, after reading the flow to its end if need be."""
+
+
+class CachedFlow(KeptFlow):
     """A flow read once, to its end, when a stream over it starts; after that, rows by number."""
 
     stage: Cache
 
     def __init__(self, stage: Cache, flow: Flow) -> None:
         super().__init__(stage, flow)
-        self.follows_epoch = False
+        self.chunk_rows = None  # It is in memory from here on.
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield rows of the cache from the cursor, a row number, on."""
         if context.budget is None:  # A chain being built only looks at one row.
             return self.input.parcels(None, context.of_epoch(0))
         return Segment(self.table(context)).parcels(cursor, context)
+
+    def keeps(self) -> dict[int, int]:
+        """Return that nobody knows what it will take, if it is not filled yet."""
+        store = self.stage.store
+        return {**super().keeps(), **({} if store.table is not None else {id(store): 0})}
 
     def table(self, context: Context) -> "Table":
         """Return the cached rows, after reading the flow to its end the first time."""

@@ -48,6 +48,10 @@ class _Concatenated(Node):
         """Return what it is."""
         return self.describe()
 
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return other inputs, one after the other."""
+        return concatenated(inputs)
+
 
 class ConcatenatedRows(_Concatenated, Rows):
     """Row i is a row of the input whose range i falls into."""

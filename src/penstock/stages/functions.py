@@ -80,7 +80,7 @@ class RowRandom:
         self._state: Any = self._bits.state
         self._generator = np.random.Generator(self._bits)
 
-    def at(self, row: int) -> np.random.Generator:
+    def at(self, row: int) -> "np.random.Generator":
         """Return the generator of one row; it is the same object each time, set anew."""
         state = self._state
         # The row goes into the high words: a row may draw 2**130 bits before it meets the next.
@@ -151,10 +151,11 @@ class Results:
 def conformed(value: Any, spec: ArraySpec) -> Any:
     """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely."""
     if not isinstance(spec.dtype, np.dtype):
-        found = spec_of_value(value)
-        if found.dtype is not spec.dtype or not spec.admits(found.fixed_shape):
-            raise ValueError(f"{found}, but {spec} is declared.")
-        return value if not spec.shape else np.asarray(value, object)
+        # As objects: text of NumPy's own, of one width, will do, and so will no text at all.
+        items = np.asarray(value, object)
+        if not spec.admits(items.shape) or not all(isinstance(v, spec.dtype) for v in items.flat):
+            raise ValueError(f"{spec_of_value(value)}, but {spec} is declared.")
+        return items if spec.shape else items[()]
     array = np.asarray(value)
     if not spec.admits(array.shape):
         cure = ""

@@ -55,7 +55,7 @@ class Map(Stage):
         return structure, tuple(Field(leaf) for leaf in leaves)
 
     def _found(self, node: Node) -> tuple[Structure, tuple[Field, ...]]:
-        leaves, where, leading = example_row(node)
+        leaves, where, loose = example_row(node)
         random = None if self.seed is None else RowRandom(self.seed, 0).at(0)
         try:
             result = call(self.function, node.structure, leaves, random)
@@ -73,9 +73,9 @@ class Map(Stage):
             nbytes = (
                 np.asarray(value).nbytes if not isinstance(value, bytes | str) else len(value) + 16
             )
-            if leading is not None and spec.shape and spec.shape[0] == leading:
-                # The batches before it may be cut short, and so may what it makes of them.
-                spec = ArraySpec((None, *spec.shape[1:]), spec.dtype)
+            # Rows before it may be longer, batches may be cut short, and so what it makes of them.
+            shape = (None if at in loose else at[1] for at in enumerate(spec.fixed_shape))
+            spec = ArraySpec(shape, spec.dtype)
             fields.append(Field(spec, estimate=nbytes + 64))
         return structure, tuple(fields)
 
@@ -84,7 +84,7 @@ class Map(Stage):
         node: Node,
         block: Block,
         rows: Index,
-        out: "MappedRows | MappedFlow",
+        out: Node,
         into: Block,
         context: Context,
     ) -> None:
@@ -109,7 +109,12 @@ class Map(Stage):
             results.put(row, result, where)
         results.finish()
 
-    def _seeded(self, structure: Structure, leaves: Any, random: np.random.Generator) -> Any:
+    def call_once(self, structure: Structure, leaves: Any) -> Any:
+        """Call the function with one row, as a trial."""
+        random = None if self.seed is None else RowRandom(self.seed, 0).at(0)
+        return call(self.function, structure, leaves, random)
+
+    def _seeded(self, structure: Structure, leaves: Any, random: "np.random.Generator") -> Any:
         return call(self.function, structure, leaves, random)
 
     def describe(self) -> str:
@@ -123,7 +128,7 @@ class Map(Stage):
 
 
 def call(
-    function: UserFunction, structure: Structure, leaves: Any, random: np.random.Generator | None
+    function: UserFunction, structure: Structure, leaves: Any, random: "np.random.Generator | None"
 ) -> Any:
     """Call a function with one row, and a generator after it if there is one."""
     row = structure.unflatten(leaves)
@@ -133,8 +138,8 @@ def call(
     )
 
 
-def example_row(node: Node) -> tuple[list[Any], str, int | None]:
-    """Return the leaves of the first row, where it comes from, and its length if it is a batch."""
+def example_row(node: Node) -> tuple[list[Any], str, set[tuple[int, int]]]:
+    """Return the leaves of the first row, where it comes from, and which (axis, size) may differ."""
     context = plain_context()
     where = "row 0"
     if isinstance(node, Rows) and node.num_rows:
@@ -148,12 +153,13 @@ def example_row(node: Node) -> tuple[list[Any], str, int | None]:
         # No rows at all: the function is shown zeros, so that empty datasets can be mapped, too.
         leaves = [_blank(field) for field in node.fields]
         where = "a row of zeros (there are no rows)"
-    may_be_cut = node.is_batched and any(f.spec.shape[:1] == (None,) for f in node.fields)
-    leading = next(
-        (len(v) for v, f in zip(leaves, node.fields, strict=True) if f.spec.shape[:1] == (None,)),
-        None,
-    )
-    return leaves, where, leading if may_be_cut else None
+    loose = {
+        (axis, np.shape(value)[axis])
+        for value, field in zip(leaves, node.fields, strict=True)
+        for axis, size in enumerate(field.spec.shape)
+        if size is None
+    }
+    return leaves, where, loose
 
 
 def _blank(field: Field) -> Any:
@@ -173,6 +179,8 @@ class MappedRows(StageRows):
     """Row i is the function of row i of the input."""
 
     stage: Map
+    decision: Any = None
+    """Where the function runs, once that was measured."""
 
     def __init__(
         self, stage: Map, node: Rows, structure: Structure, fields: tuple[Field, ...]
@@ -184,8 +192,13 @@ class MappedRows(StageRows):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of the input, and run the function on each."""
-        size = count(rows)
-        block = context.block(self.input, size)
+        remote = context.placement.get(id(self))
+        if remote is not None:
+            remote.run(
+                lambda block: self.input.read(rows, block, context), as_index(rows), out, context
+            )
+            return
+        block = context.block(self.input, count(rows))
         self.input.read(rows, block, context)
         self.stage.apply(self.input, block.finish(), as_index(rows), self, out, context)
 
@@ -198,6 +211,8 @@ class MappedFlow(StageFlow):
     """The function of every row of a flow; the cursor is the row's number, and that of the input."""
 
     stage: Map
+    decision: Any = None
+    """Where the function runs, once that was measured."""
 
     def __init__(
         self, stage: Map, flow: Flow, structure: Structure, fields: tuple[Field, ...]
@@ -222,7 +237,12 @@ class MappedFlow(StageFlow):
             mark = context.clock.enter()
             block = context.block(self, parcel.size)
             rows = np.arange(first, first + parcel.size)
-            self.stage.apply(self.input, parcel.block, rows, self, block, context)
+            remote = context.placement.get(id(self))
+            if remote is not None:
+                index = np.arange(parcel.size)
+                remote.run(lambda into: into.copy_from(parcel.block, index), rows, block, context)
+            else:
+                self.stage.apply(self.input, parcel.block, rows, self, block, context)
             context.clock.leave(mark, self, parcel.size)
             return Parcel(block.finish(), parcel.size, partial(_after, first, parcel.cursor_after))
 

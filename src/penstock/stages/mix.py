@@ -124,6 +124,10 @@ class _Mixed(Node):
         """Return the call: all of it tells in the order."""
         return self.mixing.describe()
 
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return the same mix of other inputs."""
+        return mixed(inputs, self.mixing)
+
 
 @dataclass(frozen=True, slots=True)
 class _Phase:

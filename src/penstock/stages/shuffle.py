@@ -20,14 +20,15 @@ from penstock.rows import (
     as_index,
     rows_per_block,
 )
-from penstock.stages.cache import CachedFlow
+from penstock.stages.cache import KeptFlow
 from penstock.stages.scatter import ScatteredRows
 from penstock.stages.segment import Segment
 from penstock.stages.stage import Stage, StageFlow, StageRows
 from penstock.stages.window import WindowedRows
 
 WINDOW_NBYTES = 64 << 20
-LARGE_ROW_NBYTES = 1 << 16  # Rows as large as this are worth a random read each.
+_SCATTER_NBYTES = 48 << 20  # What a thread takes that scatters rows to scratch.
+LARGE_ROW_NBYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,15 @@ class Shuffle(Stage):
             )
         if isinstance(node, Rows):
             window = WINDOW_NBYTES if self.window is None else self.window
-            if node.chunk_rows is not None and node.row_nbytes < LARGE_ROW_NBYTES:
+            # Large rows are worth a random read each, unless others must be decoded with them.
+            is_small = node.row_nbytes < LARGE_ROW_NBYTES or (node.chunk_rows or 1) > 1
+            if node.chunk_rows is not None and is_small:
                 if self.exact and node.num_rows * node.row_nbytes > window:
                     return ScatteredRows(self, node, seed=self.seed)
                 return WindowedRows(self, node, seed=self.seed, window_nbytes=window)
             return ShuffledRows(self, node)
         assert isinstance(node, Flow)
-        if isinstance(node, CachedFlow):
+        if isinstance(node, KeptFlow):
             return ShuffledCache(self, node)
         if self.exact:
             raise ValueError(
@@ -95,9 +98,9 @@ class ShuffledCache(StageFlow):
     """The rows of a cache in random order; how many there are is known once it is full."""
 
     stage: Shuffle
-    input: CachedFlow
+    input: KeptFlow
 
-    def __init__(self, stage: Shuffle, flow: CachedFlow) -> None:
+    def __init__(self, stage: Shuffle, flow: KeptFlow) -> None:
         super().__init__(stage, flow)
         self.num_shuffles += 1
         self.follows_epoch = True
@@ -106,11 +109,24 @@ class ShuffledCache(StageFlow):
         """Fill the cache, then yield its rows by number."""
         if context.budget is None:  # A chain being built only looks at one row: any will do.
             return self.input.parcels(None, context)
-        rows = ShuffledRows(self.stage, self.input.table(context))
+        rows = self.stage.build(self.input.table(context))
+        assert isinstance(rows, Rows)
         return Segment(rows).parcels(cursor, context)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the cache takes, and the windows of one on disk."""
+        own = self.input.holds_nbytes(block_nbytes, ahead)
+        if self.input.chunk_rows is None:
+            return own
+        # How many rows there are is not known yet: as many as it takes for a full window.
+        window = WINDOW_NBYTES if self.stage.window is None else self.stage.window
+        windows = (1 if ahead < 2 else 2) * self.block_nbytes(rows_per_block(self, window))
+        return own + 2 * windows + (_SCATTER_NBYTES * max(1, ahead) if self.stage.exact else 0)
 
     def choice(self) -> str:
         """Return how it shuffles."""
+        if self.input.chunk_rows is not None:
+            return "in windows or by index, as its size asks for, once the cache is full"
         return "exact, by index, once the cache is full; mixing 1.00"
 
 

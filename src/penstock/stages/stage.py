@@ -1,6 +1,7 @@
 """What every stage is: a frozen declaration that makes a node from the node before it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.columns import Block
@@ -24,6 +25,10 @@ class Stage(ABC):
     def fingerprint(self) -> Any:
         """Return what the rows and their order depend on, as JSON."""
         return self.describe()
+
+    def anew(self) -> "Stage":
+        """Return the same declaration for other rows: itself, unless it keeps some."""
+        return self
 
 
 class StageRows(Rows):
@@ -58,6 +63,10 @@ class StageRows(Rows):
         """Return what the order depends on."""
         return self.stage.fingerprint()
 
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return what the stage makes of another input."""
+        return self.stage.anew().build(inputs[0])
+
 
 class StageFlow(Flow):
     """A flow made from one other by a stage."""
@@ -82,6 +91,10 @@ class StageFlow(Flow):
     def fingerprint(self) -> Any:
         """Return what the order depends on."""
         return self.stage.fingerprint()
+
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return what the stage makes of another input."""
+        return self.stage.anew().build(inputs[0])
 
 
 def whole_number(name: str, value: Any, *, least: int) -> int:

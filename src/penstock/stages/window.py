@@ -67,6 +67,11 @@ class WindowedRows(StageRows, LoadingNode):
         order = self.order(0)
         windows = 1 if ahead < 2 or order.is_whole else 2
         one = self.block_nbytes(order.window_rows) + _TABLE_NBYTES * order.window_rows
+        # Rows of no fixed size come in pieces, which are joined and put in order at the end.
+        varying = sum(field.nbytes for field in self.fields if field.storage_shape is None)
+        one += 2 * varying * order.window_rows
+        if any(field.storage_shape is None for field in self.fields):
+            windows += 2  # Pieces are joined, and then put in order.
         return windows * one + self.input.kept_nbytes(ahead)
 
     def staging_nbytes(self, num_rows: int) -> int:

@@ -121,7 +121,7 @@ class Windows:
             window = self.layout.window(number)
             block = self.context.block(self.node, window.num_rows)
             pieces = -(-window.num_rows // self.piece_rows)
-            self.loaded[number] = _Loaded(window, block.finish(), pieces)
+            self.loaded[number] = _Loaded(window, block, pieces)
             return self.loaded[number]
 
     def _has_retired(self) -> bool:
@@ -146,5 +146,7 @@ class Windows:
             raise
         with self.changed:
             loaded.num_done += 1
+            if loaded.num_done == loaded.num_pieces:
+                loaded.block.finish()  # Not before: text has no place until its length is known.
             self.changed.notify_all()
         return True

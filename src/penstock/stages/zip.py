@@ -45,6 +45,10 @@ class _Zipped(Node):
         """Return what it is."""
         return self.describe()
 
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return the zip of other inputs."""
+        return zipped(inputs, strict=self.strict)
+
 
 class ZippedRows(_Zipped, Rows):
     """Row i is (row i of a, row i of b, ...)."""

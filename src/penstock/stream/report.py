@@ -33,6 +33,12 @@ class Report:
     held_nbytes: int
     """The most that the consumer kept alive of batches it had gone past."""
     budget_nbytes: int
+    decisions: tuple[str, ...] = ()
+    """What was decided by measurement, and why."""
+    num_skipped: int = 0
+    """Bad rows that were left out, by `on_error="skip"`."""
+    skipped: tuple[str, ...] = ()
+    """What was wrong with the first few of them, and where they are."""
 
     @property
     def elements_per_second(self) -> float:
@@ -62,6 +68,11 @@ class Report:
             f"  memory            peak {format_nbytes(self.peak_nbytes)} of a budget of "
             f"{format_nbytes(self.budget_nbytes)}, held by the consumer {format_nbytes(self.held_nbytes)}"
         )
+        for decision in self.decisions:
+            yield f"  decided           {decision}"
+        if self.num_skipped:
+            yield f"  skipped           {self.num_skipped} bad rows"
+            yield from (f"    {error}" for error in self.skipped)
         yield f"  bottleneck        {self.bottleneck}{self._advice()}"
 
     def _advice(self) -> str:

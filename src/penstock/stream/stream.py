@@ -2,23 +2,26 @@
 
 import _thread
 import gc
-import hashlib
-import json
 import threading
 import warnings
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
 from penstock.clock import Clock
 from penstock.columns import Block
 from penstock.errors import PenstockWarning, StateError, StreamClosedError
+from penstock.fingerprint import fingerprint, walk
 from penstock.memory import Pool, format_nbytes, process_ledger
 from penstock.nest import builder
 from penstock.plan import Plan
 from penstock.resources import Resources
-from penstock.rows import Context, Cursor, Executor, Inline, Node, Parcel, Rows
+from penstock.rows import Context, Cursor, Executor, Inline, Parcel, Rows
+from penstock.skipped import Skipped
+from penstock.stages.map import MappedFlow, MappedRows
+from penstock.stages.processes import RemoteMap, decide
 from penstock.stages.segment import Segment
 from penstock.stream.report import Report, StageTime
 from penstock.stream.threads import Pump, Threads
@@ -43,7 +46,10 @@ class _Engine:
         )
         self.pool = Pool(self.account)
         self.clock = Clock()
+        self.skipped = Skipped(plan.max_errors)
         self.threads = Threads(plan.threads, plan.ahead, self.account) if plan.is_threaded else None
+        self.resources = Resources()
+        self.decisions: list[str] = []
         self.pump: Pump | None = None
         self.source: Iterator[Parcel] = iter(())
         self._lock = threading.Lock()
@@ -56,7 +62,6 @@ class _Engine:
 
     def _start(self, plan: Plan, epoch: int, cursor: Cursor) -> Iterator[Parcel]:
         executor: Executor = self.threads or Inline()
-        self.resources = Resources()
         context = Context(
             epoch,
             self.pool.lease,
@@ -67,6 +72,8 @@ class _Engine:
             plan.ahead,
             plan.budget,
             plan.scratch,
+            self._place(plan),
+            self.skipped,
         )
         self.source = plan.flow.parcels(cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
@@ -74,6 +81,20 @@ class _Engine:
         needs_pump = plan.is_threaded and not isinstance(plan.flow, Segment)
         self.pump = Pump(self.source, plan.ahead) if needs_pump else None
         return self.pump or self.source
+
+    def _place(self, plan: Plan) -> dict[int, RemoteMap]:
+        """Decide where the user's functions run, and start the processes that it takes."""
+        placement: dict[int, RemoteMap] = {}
+        for node in walk(plan.node):
+            if isinstance(node, MappedRows | MappedFlow):
+                decision = decide(node, plan.processes)
+                self.decisions.append(str(decision))
+                if decision.num_processes and (plan.is_threaded or plan.processes):
+                    make = partial(
+                        RemoteMap, node, decision, plan.block_nbytes, plan.budget, plan.retries
+                    )
+                    placement[id(node)] = self.resources.get(("workers", id(node)), make)
+        return placement
 
     def abandon(self) -> None:
         """Close, when the stream was collected instead of closed.
@@ -217,15 +238,22 @@ class Stream:
                 stacklevel=5,
             )
 
-    def blocks(self) -> Iterator[tuple[Block, int]]:
-        """Yield what is left of the stream a block at a time: the block, and how many elements."""
+    def parcels(self) -> Iterator[Parcel]:
+        """Yield what is left of the stream a parcel at a time, each with the cursors of its rows."""
         while (parcel := self._take_parcel()) is not None:
             self._num_blocks += 1
             self._nbytes += parcel.block.nbytes
+            leases = parcel.block.leases
+            self._start = parcel.cursor_after(parcel.size)
             self._passed += parcel.size
-            yield parcel.block, parcel.size
-            self._engine.pool.write_off(parcel.block.leases)
+            yield parcel
+            del parcel  # Else it would pass for one that the consumer keeps.
+            self._engine.pool.write_off(leases)
         self.close()
+
+    def blocks(self) -> Iterator[tuple[Block, int]]:
+        """Yield what is left of the stream a block at a time: the block, and how many elements."""
+        return ((parcel.block, parcel.size) for parcel in self.parcels())
 
     def state(self) -> dict[str, Any]:
         """Return where the consumer stands, as a small dict that JSON can hold."""
@@ -234,13 +262,7 @@ class Stream:
             cursor = self._parcel.cursor_after(self._count)
         if self._is_at_end():
             epoch, passed, cursor = self._epoch + 1, 0, None
-        return {
-            "version": STATE_VERSION,
-            "fingerprint": self._fingerprint,
-            "epoch": epoch,
-            "element": passed,
-            "cursor": cursor,
-        }
+        return state_of(self._fingerprint, epoch, passed, cursor)
 
     def _is_at_end(self) -> bool:
         node = self._plan.node
@@ -282,7 +304,7 @@ class Stream:
         """Return what the stream has done so far."""
         seconds = perf_counter() - self._opened if self._seconds is None else self._seconds
         clock = self._engine.clock
-        nodes = list(_walk(self._plan.node))
+        nodes = list(walk(self._plan.node))
         return Report(
             epoch=self._epoch,
             num_elements=self._passed + self._count - self._resumed,
@@ -298,6 +320,9 @@ class Stream:
             peak_nbytes=self._engine.account.peak,
             held_nbytes=self._engine.account.held_peak,
             budget_nbytes=self._plan.budget,
+            decisions=tuple(self._engine.decisions),
+            num_skipped=self._engine.skipped.count,
+            skipped=tuple(self._engine.skipped.first),
         )
 
     def close(self) -> None:
@@ -320,13 +345,12 @@ class Stream:
         self.close()
 
 
-def fingerprint(node: Node) -> str:
-    """Return a short text that is the same for chains that give the same rows in the same order."""
-    text = json.dumps([item.fingerprint() for item in _walk(node)], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _walk(node: Node) -> Iterator[Node]:
-    for child in node.inputs:
-        yield from _walk(child)
-    yield node
+def state_of(fingerprint: str, epoch: int, element: int, cursor: Cursor) -> dict[str, Any]:
+    """Return the state of a consumer that has had `element` elements, up to a cursor."""
+    return {
+        "version": STATE_VERSION,
+        "fingerprint": fingerprint,
+        "epoch": epoch,
+        "element": element,
+        "cursor": cursor,
+    }

@@ -132,7 +132,7 @@ class Arena:
 class _Lease:
     """The owner behind a leased array: views refer to it, and its death gives the piece back."""
 
-    __slots__ = ("__array_interface__", "_arena", "_offset", "_size")
+    __slots__ = ("__array_interface__", "__weakref__", "_arena", "_offset", "_size")
 
     def __init__(self, arena: Arena, offset: int, size: int, nbytes: int) -> None:
         self._arena, self._offset, self._size = arena, offset, size

@@ -1,0 +1,80 @@
+"""Text in pieces of whole lines, from any line on, with line numbers and no line cut in two."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.io.errors import DataError
+from penstock.io.reader import Reader, read_bytes
+
+PIECE_NBYTES = 1 << 18
+_MOST_NBYTES = 64 << 20  # A line longer than this is a quote that is never closed, or no text.
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole lines, the last with or without its end."""
+
+    offset: int
+    line: int
+    """The number of its first line, from 1 on."""
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after it."""
+        return self.offset + len(self.data)
+
+    def text(self, file: str) -> str:
+        """Return it as text, or raise with the line that is not UTF-8."""
+        try:
+            return self.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = self.line + self.data.count(b"\n", 0, error.start)
+            raise DataError(
+                f"line {line} is not UTF-8 text",
+                file=file,
+                offset=self.offset + error.start,
+                cure="Convert it first: iconv -f latin1 -t utf-8.",
+            ) from error
+
+
+def read_pieces(
+    reader: Reader, offset: int = 0, line: int = 1, *, quote: bytes = b""
+) -> Iterator[Piece]:
+    """Yield the text from `offset`, where a line begins, on; a line end within quotes is none."""
+    size = reader.size
+    if offset == 0 and size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM:
+        offset = len(_BOM)
+    wanted = PIECE_NBYTES
+    while offset < size:
+        data = read_bytes(reader, offset, min(wanted, size - offset))
+        end = len(data) if offset + len(data) == size else _last_line_end(data, quote)
+        if not end:
+            wanted *= 2
+            if wanted > _MOST_NBYTES:
+                raise DataError(
+                    f"line {line} has no end within {_MOST_NBYTES} bytes",
+                    file=str(reader.location),
+                    offset=offset,
+                    cure="Look for a quote that is never closed, or whether this is text at all.",
+                )
+            continue
+        piece = Piece(offset, line, data[:end])
+        yield piece
+        offset = piece.end
+        line += piece.data.count(b"\n")
+        wanted = PIECE_NBYTES
+
+
+def _last_line_end(data: bytes, quote: bytes) -> int:
+    """Return where the last whole line ends, 0 if there is none."""
+    end = data.rfind(b"\n") + 1
+    if not quote or quote not in data:
+        return end
+    quotes = data.count(quote, 0, end)
+    while end and quotes % 2:
+        before = data.rfind(b"\n", 0, end - 1) + 1
+        quotes -= data.count(quote, before, end)
+        end = before
+    return end

@@ -1,0 +1,96 @@
+"""Arrays on storage that the user has open: memmaps, h5py datasets, Zarr arrays."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Array, rows_are_contiguous
+from penstock.io.location import Location
+from penstock.io.page_cache import page_cache_room
+from penstock.sources.hdf5 import OpenedDataset
+from penstock.sources.leaves import Leaf, leaf_of
+from penstock.sources.regions import FortranRegion, Region
+from penstock.sources.zarr import OpenedArray
+
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
+
+
+def leaf_of_any(value: Any, name: str) -> Leaf:
+    """Return the reader for whatever the user gave as one array, from its storage if it has one."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    if package == "h5py" and kind.__name__ == "Dataset" and value.shape:
+        return OpenedDataset(value, name)
+    if package == "zarr" and kind.__name__ == "Array" and value.shape:
+        return OpenedArray(value, name)
+    if isinstance(value, np.ndarray):
+        return _mapped(value) or leaf_of(value, name)
+    return leaf_of(value, name)
+
+
+def _mapped(array: Array) -> Leaf | None:
+    """Return the reader of the file behind a memmap or a view of one; None where there is none.
+
+    Reading through the file instead of the mapping keeps the page cache, and a file that is cut
+    short while it is read gives an error instead of ending the process.
+    """
+    root = _root(array)
+    if root is None or root.mode == "c" or not array.size or array.dtype.hasobject:
+        return None  # What was written to a private mapping is in no file.
+    offset = _address(array) - _address(root) + root.offset
+    try:
+        found = os.stat(root.filename)  # noqa: PTH116  what fstat gives, for the same comparison
+    except OSError:
+        return None  # Deleted: the mapping is all that is left of it.
+    if (
+        offset < 0
+        or offset + array.nbytes > found.st_size
+        or not _is_mapping_of(root, found, root.filename)
+    ):
+        return None
+    # What is mapped to be written may change; what is mapped to be read should not.
+    mtime = found.st_mtime_ns if root.mode == "r" else None
+    location = Location(str(root.filename), found.st_size, mtime_ns=mtime)
+    direct = root.mode == "r" and found.st_size > page_cache_room()
+    width = array.nbytes // len(array)
+    if rows_are_contiguous(array) and (len(array) == 1 or array.strides[0] == width):
+        return Region(location, offset, array.dtype, array.shape, direct=direct)
+    if array.flags.f_contiguous:
+        return FortranRegion(location, offset, array.dtype, array.shape, direct=direct)
+    return None
+
+
+def _root(array: Array) -> Any:
+    """Return the memmap that an array is, or is a view of."""
+    found: Any = array
+    while isinstance(found, np.ndarray):
+        if isinstance(found, np.memmap) and not isinstance(found.base, np.ndarray):
+            has_file = found.filename is not None and found._mmap is not None  # type: ignore[attr-defined]  # noqa: SLF001  its only sign of being a mapping
+            return found if has_file else None
+        found = found.base
+    return None
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _is_mapping_of(root: Array, found: os.stat_result, name: Any) -> bool:
+    """Return whether the memory of `root` is a mapping of this very file: its name may be reused."""
+    address = _address(root)
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        match = _MAPPING.match(line)
+        if match and int(match[1], 16) <= address < int(match[2], 16):
+            device = os.makedev(int(match[3], 16), int(match[4], 16))
+            # Some file systems (overlays) have other numbers here: the path tells as well, since a
+            # file that was replaced is marked as deleted.
+            is_same = int(match[5]) == found.st_ino and device == found.st_dev
+            return is_same or match[6] == str(Path(name).resolve())
+    return False

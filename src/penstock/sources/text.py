@@ -1,0 +1,104 @@
+"""Text files: a row is a line, as str, without its end. Read forward, resumed at any line."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock import _native
+from penstock.columns import Pieces, Text
+from penstock.fields import Field
+from penstock.io.lines import PIECE_NBYTES, read_pieces
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.memory import Allocate
+from penstock.nest import flatten
+from penstock.rows import Context, Cursor, Flow, Parcel
+from penstock.sources.parts import Request, check_names
+from penstock.spec import ArraySpec
+
+
+def open_format(locations: Sequence[Location], request: Request) -> "TextFlow":
+    """Return the lines of files; reads a little of the first, to know how long lines are."""
+    check_names(str(locations[0]), request.names or (), {"": None})
+    return TextFlow(locations, request.direct)
+
+
+class TextFlow(Flow):
+    """Lines of text; the cursor is (file, offset of a piece, its first line, lines of it used)."""
+
+    num_rows = None
+
+    def __init__(self, locations: Sequence[Location], direct: bool) -> None:  # noqa: FBT001  only made here
+        self.locations = locations
+        self.direct = direct
+        self.structure = flatten("")[1]
+        with open_reader(locations[0]) as reader:
+            first = next(read_pieces(reader), None)
+        lines = 1 if first is None else max(1, first.data.count(b"\n"))
+        length = 0 if first is None else len(first.data) // lines
+        self.fields = (Field(ArraySpec((), str), estimate=length + 8),)
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield the lines of each piece of text."""
+        number, offset, line, used = (0, 0, 1, 0) if cursor is None else cursor
+        for at in range(number, len(self.locations)):
+            location = self.locations[at]
+            with open_reader(location, direct=self.direct, access="sequential") as reader:
+                for piece in read_pieces(reader, offset, line):
+                    piece.text(str(location))  # Raises where it is no text.
+                    column = _lines(piece.data, used, context.allocate)
+                    size = len(column)
+                    if size:
+                        block = context.block(self, size)
+                        sink = block.sinks[0]
+                        assert isinstance(sink, Pieces)
+                        sink.add(column)
+                        after = partial(_after, at, piece.offset, piece.line, used)
+                        yield Parcel(block.finish(), size, after)
+                        del block, sink
+                    del column
+                    used = 0
+            offset, line = 0, 1
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return the bytes of the pieces under way, as they are read and as lines."""
+        return (ahead + 3) * 3 * (PIECE_NBYTES + (1 << 13))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return that the rows can't be had by number."""
+        return ("text can only be read forward. cache() keeps its lines, and makes shuffle exact.",)
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        count = len(self.locations)
+        return f"from_files({self.locations[0].name if count == 1 else f'{count} text files'})"
+
+    def fingerprint(self) -> Any:
+        """Return names and sizes of the files."""
+        return ["text", [[location.name, location.size] for location in self.locations]]
+
+
+def _lines(data: bytes, used: int, allocate: Allocate) -> Text:
+    """Return the lines of a piece after the first `used`, without their ends."""
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(raw == ord("\n"))
+    starts = np.concatenate([[0], ends + 1])
+    ends = np.concatenate([ends, [len(raw)]])
+    if starts[-1] == len(raw):
+        starts, ends = starts[:-1], ends[:-1]
+    starts, ends = starts[used:], ends[used:]
+    has_return = (
+        (ends > starts) & (raw[np.maximum(ends - 1, 0)] == ord("\r")) if len(raw) else ends > 0
+    )
+    lengths = ends - has_return - starts
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    memory = allocate(int(offsets[-1]))
+    _native.gather_spans(raw, starts, lengths, memory, offsets[:-1].copy())
+    return Text(memory, offsets, str)
+
+
+def _after(number: int, offset: int, line: int, used: int, count: int) -> Cursor:
+    return [number, offset, line, used + count]

@@ -1,0 +1,248 @@
+"""from_tfrecord: files of tf.train.Examples, read by record number, or from front to back."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Block, Index
+from penstock.io.errors import DataError
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.io.page_cache import page_cache_room
+from penstock.io.paths import PathLike, expand
+from penstock.io.reader import Range, Reader
+from penstock.rows import Context, Node, Rows, RowSet, as_index, plain_context
+from penstock.sources.example_codec import infer_features
+from penstock.sources.file_rows import READ_NBYTES
+from penstock.sources.tfrecord_bytes import COMPRESSIONS, compression_of
+from penstock.sources.tfrecord_flow import Files, RecordFlow
+from penstock.sources.tfrecord_index import record_offsets
+from penstock.sources.tfrecord_records import FRAME_NBYTES, Bytes, Found, Records
+
+_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
+_SAMPLE = 100  # Records that features are inferred from, and the sizes of rows.
+_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
+_PIECE_NBYTES = 1 << 22  # No more than this, and one record, is read at once.
+
+
+def open_tfrecord(
+    paths: PathLike | Iterable[PathLike],
+    features: Any,
+    *,
+    compression: str | None,
+    verify: bool,
+    raw: bool,
+    index: bool,
+) -> Node:
+    """Return the records of files; finds where they begin, unless they can only be read forward."""
+    if compression is not None:
+        compression = _COMPRESSION_NAMES.get(compression.upper())
+        if compression is None:
+            raise ValueError(
+                f"compression must be None (found by itself) or one of {', '.join(COMPRESSIONS)}."
+            )
+    if raw and features is not None:
+        raise ValueError("raw=True gives the bytes of records: leave the features out.")
+    files = open_records(paths, compression)
+    payloads = first_payloads(files)
+    if features is None and not raw:
+        features = inferred(files, payloads)
+    records = Records(features, verify=verify)
+    records.measure(payloads)
+    if files.is_packed or not index:
+        return RecordFlow(files, records)
+    try:
+        found = record_offsets(files.locations, verify=verify, direct=files.direct)
+    except DataError as error:
+        if type(error) is not DataError:
+            raise  # It can't be read at all.
+        # Raised before the first row, unless on_error="skip" is said by then.
+        return RecordFlow(files, records, damage=error)
+    return TFRecordRows(files, records, found)
+
+
+_COMPRESSION_NAMES = {"": "none", **{name.upper(): name for name in COMPRESSIONS}}
+
+
+def open_records(paths: PathLike | Iterable[PathLike], compression: str | None = None) -> Files:
+    """Return the files that are meant, and how each is packed."""
+    locations = expand(paths, suffixes=())
+    direct = sum(location.size for location in locations) > page_cache_room()
+    return Files(locations, [compression_of(one, compression) for one in locations], direct)
+
+
+def first_payloads(files: Files) -> list[bytes]:
+    """Return the first records as bytes, as many as can be read."""
+    payloads: list[bytes] = []
+    flow = RecordFlow(files, Records(None, verify=False))
+    try:
+        for parcel in flow.parcels(None, plain_context()):
+            payloads += [parcel.block.row(row)[0] for row in range(parcel.size)]
+            if len(payloads) >= _SAMPLE:
+                break
+    except DataError:
+        pass  # It is met again, by whoever reads that far.
+    return payloads
+
+
+def inferred(files: Files, payloads: Sequence[bytes]) -> Any:
+    """Return the features that the first records have."""
+    file = str(files.locations[0])
+    try:
+        features = infer_features(payloads) if payloads else {}
+    except ValueError as error:
+        raise DataError(
+            f"the first records tell no features: {error}",
+            file=file,
+            cure="Give features={...}, or raw=True for bytes.",
+        ) from None
+    if not features:
+        what = "its first records have" if payloads else "it has no records, and so"
+        raise DataError(f"{what} no features", file=file, cure="Give features={...}, or raw=True.")
+    return features
+
+
+class TFRecordRows(Rows):
+    """The records of files by number, from where the index says they are."""
+
+    def __init__(self, files: Files, records: Records, offsets: Sequence[Index]) -> None:
+        self.files = files
+        self.locations = files.locations
+        self.records = records
+        self.structure = records.structure
+        self.fields = records.fields
+        self.starts = np.cumsum([0] + [len(one) - 1 for one in offsets])
+        self.num_rows = int(self.starts[-1])
+        # File f has one entry more than records, so that its row r is at r + f, and ends at r + f + 1.
+        self.offsets = np.concatenate(offsets)
+        lengths = np.diff(self.offsets)
+        self.widest = int(lengths.max(initial=0))
+        total = sum(location.size for location in files.locations)
+        self.chunk_rows = max(1, READ_NBYTES * self.num_rows // max(1, total))
+        self.is_fixed = all(field.storage_shape is not None for field in self.fields)
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return a flow where bad records are left out: how many rows there are is known at its end."""
+        if on_error != "skip":
+            return self
+        return RecordFlow(self.files, self.records, skip=True, strict=self)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read what lies near together at once, and decode it in one go."""
+        index = as_index(rows)
+        if not len(index):
+            return
+        order = None
+        if not isinstance(rows, slice):
+            order = np.argsort(index, kind="stable")
+            index = index[order]
+        owners = np.searchsorted(self.starts[1:-1], index, side="right")
+        begins, ends = self.offsets[index + owners], self.offsets[index + owners + 1]
+        is_joined = (np.diff(owners) == 0) & (begins[1:] - ends[:-1] <= _GAP_NBYTES)
+        added = ends - begins
+        added[1:][is_joined] = np.diff(ends)[is_joined]
+        cells = (np.cumsum(added) - 1) // _PIECE_NBYTES
+        edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(index)]
+        for start, stop in itertools.pairwise(edges):
+            part = slice(start, stop)
+            added[start] = ends[start] - begins[start]
+            stops = np.cumsum(added[part])
+            starts = stops - (ends[part] - begins[part])
+            staging = context.allocate(int(stops[-1]))
+            cuts = [0, *(np.flatnonzero(~is_joined[start : stop - 1]) + 1).tolist(), stop - start]
+            runs = (
+                (int(owners[start + a]), int(begins[start + a]), int(starts[a]), int(stops[b - 1]))
+                for a, b in itertools.pairwise(cuts)
+            )
+            self._read(runs, staging, context)
+            lengths = ends[part] - begins[part] - FRAME_NBYTES
+            place = partial(self._place, index[part])
+            found = Found(staging, np.ascontiguousarray(starts), lengths, place)
+            whole = order is None and stop - start == len(index)
+            slots = np.arange(start, stop) if order is None else order[part]
+            self.records.read(found, out if whole else out.at(slots), context)
+            del found, staging  # Its memory is free for the next piece.
+
+    def _read(
+        self, runs: Iterator[tuple[int, int, int, int]], staging: Bytes, context: Context
+    ) -> None:
+        """Read (file, offset) to staging[start:stop], for each run."""
+        for number, group in itertools.groupby(runs, lambda run: run[0]):
+            ranges = [Range(offset, staging[start:stop]) for _, offset, start, stop in group]
+            self._reader(number, context).read_ranges(ranges)
+
+    def _reader(self, number: int, context: Context) -> Reader:
+        location = self.locations[number]
+        return context.resources.get(
+            ("reader", location.url), lambda: open_reader(location, direct=self.files.direct)
+        )
+
+    def _place(self, index: Index, record: int) -> tuple[str, int, int]:
+        row = int(index[record])
+        number = self._owner(row)
+        first = int(self.starts[number])
+        return str(self.locations[number]), row - first, int(self.offsets[row + number])
+
+    def _owner(self, row: int) -> int:
+        return int(np.searchsorted(self.starts[1:-1], row, side="right"))
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a piece of a file, and of columns on their way to the block."""
+        piece = min(_PIECE_NBYTES + self.widest, num_rows * (self.widest + _GAP_NBYTES))
+        return piece + (0 if self.is_fixed else self.block_nbytes(num_rows))
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the file, and the number of the record in it."""
+        number = self._owner(row)
+        return f"record {row - int(self.starts[number])} of {self.locations[number]}"
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        return f"from_tfrecord({self.files.describe()}{', raw' if self.records.is_raw else ''})"
+
+    def fingerprint(self) -> Any:
+        """Return names and lengths of the files, the fields, and what windows are cut by."""
+        counts = np.diff(self.starts).tolist()
+        names = [[one.name, size] for one, size in zip(self.locations, counts, strict=True)]
+        specs = [repr(field.spec) for field in self.fields]
+        features = list(self.records.codec.names)
+        return ["tfrecord", names, features, specs, self.chunk_rows, self.row_nbytes]
+
+    def choice(self) -> str:
+        """Return how the files are read."""
+        how = "past" if self.files.direct else "through"
+        checked = "both checksums verified" if self.records.verify else "checksums not verified"
+        return (
+            f"read {how} the page cache, {checked}; {self.chunk_rows} rows make a read; "
+            f"the index takes {self.offsets.nbytes} bytes"
+        )
+
+
+def describe_tfrecord(locations: Sequence[Location]) -> list[str]:
+    """Return what is in TFRecord files, as lines for `penstock inspect`: files, records, features."""
+    direct = sum(location.size for location in locations) > page_cache_room()
+    files = Files(locations, [compression_of(one, None) for one in locations], direct)
+    lines = []
+    for location, packed in zip(files.locations, files.compressions, strict=True):
+        how = "" if packed == "none" else f", {packed}"
+        lines.append(f"file     {location}: {location.size} bytes{how}")
+    payloads = first_payloads(files)
+    if not files.is_packed:
+        try:
+            found = record_offsets(files.locations, verify=True, direct=files.direct)
+            lines.append(f"records  {sum(len(one) - 1 for one in found)}")
+        except DataError as error:
+            lines.append(f"damaged  {error}")
+    else:
+        lines.append("records  unknown until they are read")
+    if not payloads:
+        return [*lines, "features none: there are no records"]
+    try:
+        features = infer_features(payloads)
+    except ValueError as error:
+        return [*lines, f"features none ({error}): read them with raw=True"]
+    lines += [f"feature  {name!r}: {feature}" for name, feature in features.items()]
+    return lines

@@ -1,0 +1,186 @@
+"""write(format="tfrecord"): a folder of TFRecord files with a tf.train.Example for each row."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from penstock import _native
+from penstock.columns import Block, Column, Fixed, Text, raw_rows
+from penstock.fields import Field
+from penstock.io.atomic import atomic_directory
+from penstock.io.errors import TargetExistsError
+from penstock.io.shard_sequence import default_shard_rows
+from penstock.memory import allocate_plain
+from penstock.nest import field_names
+from penstock.rows import Node
+from penstock.sources.example_codec import ExampleCodec
+from penstock.sources.example_features import Feature, FixedFeature, TensorFeature, VarFeature
+from penstock.spec import ArraySpec
+from penstock.writers.job import Job
+from penstock.writers.progress import progress_bar
+
+_OURS = re.compile(r"part-\d{5,}(-of-\d{5,})?\.tfrecord")
+_LISTED = {"float32", "int64"}  # What a list of a tf.train.Example holds as it is.
+
+
+def write(job: Job) -> None:
+    """Write all rows; the folder appears under its name when it is whole.
+
+    Takes the memory of a stream, and that of a block of records.
+    """
+    encoder = Encoder(job.node)
+    _check_target(job)
+    with (
+        atomic_directory(job.path, replace=job.overwrite) as folder,
+        progress_bar(
+            job.path.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
+        ) as advance,
+        job.open_stream(None) as stream,
+        _Shards(folder, _ends(job), job.shards) as shards,
+    ):
+        for parcel in stream.parcels():
+            data, offsets = encoder.encode(parcel.block, parcel.size)
+            shards.add(data, offsets)
+            advance(parcel.size, data.nbytes)
+            del parcel  # Its buffer is free for the next one.
+
+
+class Encoder:
+    """Makes records of rows: float32 and int64 as lists, text as bytes, all else as tensors."""
+
+    def __init__(self, node: Node) -> None:
+        if node.is_batched:
+            raise ValueError(
+                f"a TFRecord holds rows, and {node.describe()} makes batches of them; "
+                "write before batching, or after .unbatch()."
+            )
+        self.fields = node.fields
+        names = field_names(node.structure)
+        features = [feature_of(field.spec) for field in node.fields]
+        self.codec = ExampleCodec(names, features)
+
+    def encode(self, block: Block, size: int) -> tuple[Any, Any]:
+        """Return the first `size` rows as framed records, and where each begins and ends."""
+        columns = [
+            _native_column(column, field, feature, size)
+            for column, field, feature in zip(
+                block.columns, self.fields, self.codec.features, strict=True
+            )
+        ]
+        return _native.example_encode(self.codec.plan, columns, size)
+
+
+def feature_of(spec: ArraySpec) -> Feature:
+    """Return the feature that a field is written as, and read back with."""
+    rank = len(spec.shape)
+    is_plain = spec.is_text or spec.numpy_dtype.name in _LISTED
+    is_number = (
+        not spec.is_text and spec.numpy_dtype.name != "uint64" and spec.numpy_dtype.kind in "biu"
+    )
+    if spec.shape == (None,) and is_plain:
+        return VarFeature(spec.dtype)
+    if None not in spec.shape and ((is_plain and rank < 2) or (is_number and rank == 0)):
+        return FixedFeature([size for size in spec.shape if size is not None], spec.dtype)
+    return TensorFeature(spec.shape, spec.dtype)
+
+
+def _native_column(column: Column, field: Field, feature: Feature, size: int) -> Any:
+    """Return a column in the form that the native encoder reads."""
+    if isinstance(column, Fixed):
+        rows = column.rows[:size]
+        if not rows.dtype.isnative:
+            rows = rows.astype(field.spec.numpy_dtype.newbyteorder("="))
+        return raw_rows(rows[np.newaxis], 2)
+    packed = column.take(np.arange(size), allocate_plain)  # One after the other, without gaps.
+    if isinstance(packed, Text):
+        return packed.data[: packed.offsets[-1]], packed.offsets, np.ones(size, np.int64)
+    sizes = packed.shapes.prod(axis=1, dtype=np.int64)
+    parts: tuple[Any, ...]
+    if isinstance(packed.values_, Text):
+        text = packed.values_
+        parts = (text.data[: text.offsets[-1]], text.offsets, sizes)
+    else:
+        values = packed.values_
+        if not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
+        parts = (raw_rows(values, 0), sizes)
+    if isinstance(feature, TensorFeature) and None in feature.shape:
+        parts = (*parts, np.ascontiguousarray(packed.shapes))
+    return parts
+
+
+def _ends(job: Job) -> Iterator[int]:
+    """Yield the row at which each shard ends."""
+    if job.shards is not None:
+        assert job.node.num_rows is not None
+        for number in range(1, job.shards + 1):
+            yield job.node.num_rows * number // job.shards
+        return
+    step = job.shard_rows or default_shard_rows(job.node)
+    end = 0
+    while True:
+        end += step
+        yield end
+
+
+class _Shards:
+    """Files that rows are written to, one after the other."""
+
+    def __init__(self, folder: Path, ends: Iterator[int], count: int | None) -> None:
+        self.folder = folder
+        self.ends = ends
+        self.count = count
+        self.number = 0
+        self.row = 0
+        self.end = next(ends)
+        self.file: BinaryIO = self._open()
+
+    def add(self, data: Any, offsets: Any) -> None:
+        """Write framed records."""
+        done, size = 0, len(offsets) - 1
+        while done < size:
+            while self.row == self.end:
+                self._next()
+            stop = min(size, done + self.end - self.row)
+            self.file.write(data[offsets[done] : offsets[stop]])
+            self.row += stop - done
+            done = stop
+
+    def _next(self) -> None:
+        self.file.close()
+        self.number += 1
+        self.end = next(self.ends)
+        self.file = self._open()
+
+    def _open(self) -> BinaryIO:
+        of = "" if self.count is None else f"-of-{self.count:05d}"
+        return (self.folder / f"part-{self.number:05d}{of}.tfrecord").open("wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Shards that no row is left for are there all the same: whoever counts them finds them.
+        while kind is None and self.count is not None and self.number + 1 < self.count:
+            self._next()
+        self.file.close()
+
+
+def _check_target(job: Job) -> None:
+    """Refuse to replace what is not a folder of shards."""
+    path = job.path
+    if not job.overwrite or not path.exists():
+        return
+    if not path.is_dir() or any(_OURS.fullmatch(one.name) is None for one in path.iterdir()):
+        cure = "Remove it yourself if it may go, or choose another path."
+        problem = "this is no folder of TFRecord shards, and is not overwritten"
+        raise TargetExistsError(problem, file=str(path), cure=cure)

@@ -1,0 +1,102 @@
+"""from_files: which files, which format, and what is said when that can't be told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.io.errors import DataError
+from penstock.sources.files import FORMATS
+from tests.conformance import assert_same, run
+
+
+def test_every_format_has_a_module_with_one_opener() -> None:
+    import importlib
+
+    for one in FORMATS.values():
+        assert callable(importlib.import_module(f"penstock.sources.{one.module}").open_format)
+
+
+def test_no_two_formats_share_an_ending() -> None:
+    suffixes = [suffix for one in FORMATS.values() for suffix in one.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+
+
+def test_a_format_that_is_unknown_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"one of npy, npz, raw, .*images, got 'xyz'"):
+        ps.from_files(tmp_path, format="xyz")
+    (tmp_path / "a.weights").write_bytes(b"")
+    with pytest.raises(DataError, match=r"a\.weights.*can't be told from '\.weights'.*format="):
+        ps.from_files(tmp_path / "a.weights")
+
+
+def test_files_of_two_formats_are_refused_and_a_format_chooses(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    (tmp_path / "notes.txt").write_text("hello\n")
+    with pytest.raises(ValueError, match=r"one format, got npy .*a\.npy.* and text .*format='npy'"):
+        ps.from_files(tmp_path)
+    assert_same(run(ps.from_files(tmp_path, format="npy")), list(np.arange(3)))
+
+
+def test_a_format_reads_files_with_odd_names(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    (tmp_path / "a.npy").rename(tmp_path / "a.weights")
+    assert_same(run(ps.from_files(tmp_path, format="npy")), list(np.arange(3)))
+
+
+def test_arguments_that_do_not_belong_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    with pytest.raises(ValueError, match="size is for images"):
+        ps.from_files(tmp_path / "a.npy", size=(3, 3))
+    with pytest.raises(TypeError, match="fields must be names of arrays, got 3"):
+        ps.from_files(tmp_path / "a.npy", (3,))
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "extra"),
+    [
+        ("h5py", "a.h5", "hdf5"),
+        ("zarr", "a.zarr", "zarr"),
+        ("pyarrow", "a.parquet", "parquet"),
+        ("pyarrow", "a.arrow", "parquet"),
+        ("PIL", "a.png", "images"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_the_command(
+    tmp_path: Path, package: str, name: str, extra: str
+) -> None:
+    path = tmp_path / name
+    if name == "a.arrow":
+        import pyarrow as pa
+
+        with pa.ipc.new_file(path, pa.schema([("x", pa.int64())])) as file:
+            file.write_table(pa.table({"x": [1]}))
+    elif name.endswith(".zarr"):
+        path.mkdir()
+    else:
+        path.write_bytes(b"x" * 100)
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"import penstock as ps\ntry: ps.from_files({str(path)!r})\n"
+        "except ImportError as error: print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    suffix = path.suffix
+    assert found.stdout == f"reading {suffix} needs {package}: pip install 'penstock[{extra}]'\n"
+
+
+def test_remote_files_are_read_by_url(tmp_path: Path) -> None:
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    for number in range(2):
+        np.save(tmp_path / "a.npy", np.arange(number * 3, number * 3 + 3))
+        fs.pipe(f"/penstock-files/{number}.npy", (tmp_path / "a.npy").read_bytes())
+    try:
+        ds = ps.from_files("memory://penstock-files/*.npy").shuffle(seed=1)
+        assert_same(run(ds), run(ps.from_arrays(np.arange(6)).shuffle(seed=1)))
+    finally:
+        fs.rm("/penstock-files", recursive=True)

@@ -1,0 +1,185 @@
+"""HDF5: datasets by path, packed or plain, of every dtype, and files that are not what they say."""
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import penstock as ps
+from penstock.errors import LengthError
+from penstock.io.errors import DataError
+from tests.conformance import Case, assert_same, run
+from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
+
+PACKED: list[dict[str, Any]] = [
+    {"chunks": (7, 3)},
+    {"chunks": (5, 2), "compression": "gzip", "shuffle": True},
+    {"chunks": (100, 3), "compression": "lzf", "fletcher32": True},
+    {"chunks": (1, 1), "compression": "gzip"},
+    {},
+]
+
+
+class TestPacked(FormatSuite):
+    suffix = ".h5"
+
+    def write(self, path: Path, columns: Columns) -> None:
+        with h5py.File(path, "w") as file:
+            for name, values in columns.items():
+                chunks = (min(64, len(values)), *values.shape[1:])
+                file.create_dataset(name, data=values, chunks=chunks, compression="gzip")
+
+
+class TestPlain(FormatSuite):
+    suffix = ".hdf5"
+
+    def write(self, path: Path, columns: Columns) -> None:
+        with h5py.File(path, "w") as file:
+            for name, values in columns.items():
+                file[name] = values
+
+    def test_it_is_read_in_place(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "a.hdf5", sample(10))
+        assert "page cache" in str(self.open(tmp_path / "a.hdf5").explain())
+
+
+class TestText(FormatSuite):
+    """Strings and lists of any length."""
+
+    suffix = ".h5"
+
+    def columns(self, num_rows: int, start: int = 0) -> Columns:
+        columns = sample(num_rows, start)
+        columns["s"] = np.array([f"é{i}" * (i % 3) for i in range(start, start + num_rows)], object)
+        return columns
+
+    def write(self, path: Path, columns: Columns) -> None:
+        with h5py.File(path, "w") as file:
+            for name, values in columns.items():
+                kind = h5py.string_dtype() if values.dtype == object else values.dtype
+                file.create_dataset(name, data=values, dtype=kind, chunks=True)
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        columns = self.files(tmp_path, (13, 8))
+        return Case(lambda: self.open(tmp_path), rows_of(columns))
+
+    def test_chains_give_what_the_same_arrays_in_memory_give(self, tmp_path: Path) -> None:
+        columns = self.files(tmp_path, (50, 37))
+        columns["s"] = columns["s"].tolist()
+        mine, theirs = self.open(tmp_path), in_memory(columns)
+        assert_same(run(mine.shuffle(seed=5).batch(16)), run(theirs.shuffle(seed=5).batch(16)))
+
+
+@pytest.mark.parametrize("options", PACKED)
+def test_however_it_is_packed_the_rows_are_the_same(tmp_path: Path, options: Any) -> None:
+    values = np.arange(300.0).reshape(100, 3)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=values, **options)
+    ds = ps.from_files(tmp_path / "a.h5", "x")
+    assert_same(run(ds), list(values))
+    assert_same(
+        run(ds.shuffle(seed=1).batch(9)), run(ps.from_arrays(values).shuffle(seed=1).batch(9))
+    )
+
+
+@given(st.data())
+def test_every_dtype_comes_back(data: st.DataObject) -> None:
+    import tempfile
+
+    dtype = data.draw(
+        st.one_of(
+            hnp.boolean_dtypes(),
+            hnp.integer_dtypes(endianness="?"),
+            hnp.unsigned_integer_dtypes(endianness="?"),
+            hnp.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+            hnp.complex_number_dtypes(endianness="?", sizes=(64, 128)),
+            hnp.byte_string_dtypes(min_len=1, max_len=5),
+            st.just(np.dtype([("a", "<i4"), ("b", ">f8", (2,))])),
+        )
+    )
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5))
+    fill = st.nothing() if dtype.names else None
+    values = data.draw(hnp.arrays(dtype, shape, fill=fill))
+    with tempfile.TemporaryDirectory() as folder:
+        with h5py.File(f"{folder}/a.h5", "w") as file:
+            file.create_dataset("plain", data=values)
+            file.create_dataset("packed", data=values, chunks=True, compression="gzip")
+        ds = ps.from_files(f"{folder}/a.h5", ("plain", "packed"))
+        assert_same(run(ds), [(row, row) for row in values])
+
+
+def test_lists_of_any_length_are_ragged_rows(tmp_path: Path) -> None:
+    rows = [np.arange(i % 4, dtype="i4") for i in range(30)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("x", 30, dtype=h5py.vlen_dtype("i4"), chunks=(7,))
+        for number, row in enumerate(rows):
+            made[number] = row
+    ds = ps.from_files(tmp_path / "a.h5", "x")
+    assert ds.spec == ps.ArraySpec((None,), "i4")
+    assert_same(run(ds.shuffle(seed=1)), run(ps.from_arrays(rows).shuffle(seed=1)))
+
+
+def test_datasets_go_by_their_paths_and_single_values_are_left_out(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/x"] = np.arange(4)
+        file["train/deep/y"] = np.arange(4) * 2
+        file["version"] = 3
+    assert run(ps.from_files(tmp_path / "a.h5"))[1] == {"train/x": 1, "train/deep/y": 2}
+    with pytest.raises(DataError, match="'version' is a single value and has no rows"):
+        ps.from_files(tmp_path / "a.h5", "version")
+    with pytest.raises(DataError, match=r"no field 'train'"):
+        ps.from_files(tmp_path / "a.h5", "train")
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["z"] = np.arange(9)
+    with pytest.raises(LengthError, match="9 in 'z'"):
+        ps.from_files(tmp_path / "a.h5")
+
+
+def test_values_in_other_files_are_refused_with_the_way_to_read_them(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file["x"] = np.arange(5)
+    layout = h5py.VirtualLayout((5,), "i8")
+    layout[:] = h5py.VirtualSource(str(tmp_path / "source.h5"), "x", (5,))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_virtual_dataset("v", layout)
+        file.create_dataset("e", (5,), "i8", external=[(str(tmp_path / "raw"), 0, 40)])
+    for name in "ve":
+        with pytest.raises(DataError, match="in other files.*from_arrays"):
+            ps.from_files(tmp_path / "a.h5", name)
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert_same(run(ps.from_arrays(file["v"])), list(np.arange(5)))
+
+
+def test_a_damaged_chunk_is_named_with_its_rows(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 1000, (1000, 4))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(100, 4), compression="gzip", fletcher32=True)
+        place = file["x"].id.get_chunk_info_by_coord((500, 0))
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    data[place.byte_offset + place.size // 2] ^= 0xFF
+    (tmp_path / "a.h5").write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.h5, row 500: rows 500 to 600 can't be decoded"):
+        run(ps.from_files(tmp_path / "a.h5", "x").batch(50))
+
+
+def test_a_chunk_that_claims_more_than_the_budget_is_refused_before_it_is_read(
+    tmp_path: Path,
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (1 << 30,), "f4", chunks=(1 << 29,), compression="gzip")
+    ds = ps.from_files(tmp_path / "a.h5", "x").batch(10).with_options(memory="64MB")
+    with pytest.raises(MemoryError, match="budget"):
+        ds.stream()
+
+
+def test_references_are_no_rows(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (3,), h5py.ref_dtype)
+    with pytest.raises(DataError, match="no array of numbers.*fields="):
+        ps.from_files(tmp_path / "a.h5")

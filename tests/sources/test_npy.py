@@ -1,0 +1,122 @@
+"""`.npy` files: every dtype, both orders, all versions of the header."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import penstock as ps
+from penstock.io.errors import DataError
+from tests.conformance import assert_same, run
+from tests.sources.formats import Columns, FormatSuite
+
+DTYPES = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(endianness="?"),
+    hnp.unsigned_integer_dtypes(endianness="?"),
+    hnp.floating_dtypes(endianness="?"),
+    hnp.complex_number_dtypes(endianness="?"),
+    hnp.datetime64_dtypes(endianness="?"),
+    hnp.timedelta64_dtypes(endianness="?"),
+    hnp.byte_string_dtypes(min_len=1, max_len=5),
+    hnp.unicode_string_dtypes(endianness="?", min_len=1, max_len=5),
+    hnp.array_dtypes(st.sampled_from([np.dtype("f4"), np.dtype(">i2")]), max_size=3),
+)
+
+
+class TestNpy(FormatSuite):
+    suffix = ".npy"
+
+    def write(self, path: Path, columns: Columns) -> None:
+        np.save(path, columns[""])
+
+    def columns(self, num_rows: int, start: int = 0) -> Columns:
+        return {"": (np.arange(start, start + num_rows)[:, None] * 10 + np.arange(4)).astype("f4")}
+
+
+@given(st.data(), st.booleans())
+def test_every_dtype_comes_back_in_both_orders(data: st.DataObject, is_fortran: bool) -> None:
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5))
+    dtype = data.draw(DTYPES)
+    if dtype.subdtype is not None:
+        dtype = dtype.subdtype[0]
+    fill = st.nothing() if dtype.names else None
+    array = data.draw(hnp.arrays(dtype, shape, fill=fill))
+    array = np.asfortranarray(array) if is_fortran else array
+    raw = io.BytesIO()
+    np.save(raw, array)
+    with _file(raw.getvalue()) as path:
+        ds = ps.from_files(path)
+        assert_same(run(ds), list(np.ascontiguousarray(array)))
+        assert_same(
+            run(ds.shuffle(seed=1).batch(2)), run(ps.from_arrays(array).shuffle(seed=1).batch(2))
+        )
+
+
+class _file:  # noqa: N801  # Reads as a function.
+    def __init__(self, data: bytes) -> None:
+        import tempfile
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "a.npy"
+        self.path.write_bytes(data)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.folder.cleanup()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_all_versions_of_the_header_are_read(tmp_path: Path, version: tuple[int, int]) -> None:
+    array = np.arange(12.0).reshape(6, 2)
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array(file, array, version=version)
+    assert_same(run(ps.from_files(tmp_path / "a.npy")), list(array))
+
+
+def test_fortran_order_is_read_in_windows_too(tmp_path: Path) -> None:
+    array = np.asfortranarray(np.arange(120_000.0).reshape(40_000, 3))
+    np.save(tmp_path / "a.npy", array)
+    ds = ps.from_files(tmp_path / "a.npy").shuffle(window="200KB").batch(1000)
+    assert "Fortran" in str(ds.explain())
+    found = np.concatenate(run(ds))
+    assert_same(list(found[np.argsort(found[:, 0])]), list(np.ascontiguousarray(array)))
+
+
+def test_a_pickled_object_array_runs_no_code(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str, str]]:
+            return open, (str(tmp_path / "sprung"), "w")
+
+    np.save(tmp_path / "a.npy", np.array([Trap(), None]), allow_pickle=True)
+    with pytest.raises(DataError, match=r"a\.npy.*"):
+        ps.from_files(tmp_path / "a.npy")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_header_that_claims_more_rows_than_there_are_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((5, 4)))
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data.replace(b"(5, 4)", b"(9, 4)"))
+    with pytest.raises(DataError, match=r"a\.npy"):
+        ps.from_files(tmp_path / "a.npy")
+
+
+def test_a_single_value_has_no_rows(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float32(3))
+    with pytest.raises(DataError, match="single value and has no rows"):
+        ps.from_files(tmp_path / "a.npy")
+
+
+def test_rows_of_64_kb_are_shuffled_exactly(tmp_path: Path) -> None:
+    array = np.arange(20)[:, None] + np.zeros(1 << 14, "f4")
+    np.save(tmp_path / "a.npy", array.astype("f4"))
+    ds = ps.from_files(tmp_path / "a.npy").shuffle(seed=4)
+    assert_same(run(ds), run(ps.from_arrays(array.astype("f4")).shuffle(seed=4)))
+    assert "exact, by index" in str(ds.explain())

@@ -1,0 +1,168 @@
+"""Parquet: columns of every type, row groups of any size, nulls, and footers that lie."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import penstock as ps
+from penstock.io.errors import DataError
+from tests.conformance import Case, assert_same, run
+from tests.sources.formats import Columns, FormatSuite, rows_of, sample
+
+
+def table_of(columns: Columns) -> pa.Table:
+    """Return columns as an Arrow table: rows of arrays as fixed-size lists."""
+    return pa.table({name: arrow_of(values) for name, values in columns.items()})
+
+
+def arrow_of(values: Any) -> pa.Array:
+    if isinstance(values, list) or values.dtype == object:
+        return pa.array(list(values))
+    array = pa.array(values.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array
+
+
+class TestParquet(FormatSuite):
+    suffix = ".parquet"
+
+    def write(self, path: Path, columns: Columns) -> None:
+        pq.write_table(table_of(columns), path, row_group_size=700)
+
+
+class TestText(TestParquet):
+    """Strings, binary and lists of any length."""
+
+    def columns(self, num_rows: int, start: int = 0) -> Columns:
+        columns = sample(num_rows, start)
+        numbers = range(start, start + num_rows)
+        columns["s"] = np.array([f"é{i}" * (i % 3) for i in numbers], object)
+        columns["b"] = np.array([b"%d" % i for i in numbers], object)
+        return columns
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        columns = self.files(tmp_path, (13, 8))
+        return Case(lambda: self.open(tmp_path), rows_of(columns))
+
+    def test_chains_give_what_the_same_arrays_in_memory_give(self, tmp_path: Path) -> None:
+        columns = self.files(tmp_path, (50, 37))
+        theirs = ps.from_arrays({n: v.tolist() if v.dtype == object else v for n, v in columns.items()})
+        mine = self.open(tmp_path)
+        assert_same(run(mine.shuffle(seed=5).batch(16)), run(theirs.shuffle(seed=5).batch(16)))
+
+
+DTYPES = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(endianness="="),
+    hnp.unsigned_integer_dtypes(endianness="="),
+    hnp.floating_dtypes(endianness="=", sizes=(16, 32, 64)),
+    st.sampled_from(["M8[ms]", "M8[us]", "M8[ns]", "m8[ms]", "m8[us]"]).map(np.dtype),
+)
+
+
+@given(st.data(), st.integers(1, 9))
+def test_every_dtype_and_row_group_comes_back(data: st.DataObject, group_rows: int) -> None:
+    import tempfile
+
+    dtype = data.draw(DTYPES)
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5))
+    values = data.draw(hnp.arrays(dtype, shape))
+    if dtype.kind in "mM":  # Not-a-time is Arrow's null.
+        values = np.where(np.isnat(values), np.zeros((), dtype), values)
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(table_of({"x": values}), f"{folder}/a.parquet", row_group_size=group_rows)
+        ds = ps.from_files(f"{folder}/a.parquet", "x")
+        assert_same(run(ds.batch(2)), run(ps.from_arrays(values).batch(2)))
+        assert_same(run(ds.shuffle(seed=1)), run(ps.from_arrays(values).shuffle(seed=1)))
+
+
+def test_lists_dictionaries_dates_and_fixed_binary_have_their_places(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "list": pa.array([[1, 2], [], [3]], pa.list_(pa.int32())),
+            "dictionary": pa.array(["a", "b", "a"]).dictionary_encode(),
+            "date": pa.array([0, 1, 2], pa.date32()),
+            "fixed": pa.array([b"abc", b"def", b"ghi"], pa.binary(3)),
+            "large": pa.array(["x", "yy", ""], pa.large_string()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    rows = run(ps.from_files(tmp_path / "a.parquet"))
+    assert [row["list"].tolist() for row in rows] == [[1, 2], [], [3]]
+    assert [row["dictionary"] for row in rows] == ["a", "b", "a"]
+    assert [str(row["date"]) for row in rows] == ["1970-01-01", "1970-01-02", "1970-01-03"]
+    assert [row["fixed"].tobytes() for row in rows] == [b"abc", b"def", b"ghi"]
+    assert [row["large"] for row in rows] == ["x", "yy", ""]
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_a_null_is_named_by_column_row_group_and_row_with_the_cure(
+    tmp_path: Path, has_statistics: bool
+) -> None:
+    table = pa.table({"x": [1.0] * 17 + [None] + [2.0] * 5, "y": list(range(23))})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=10, write_statistics=has_statistics)
+    with pytest.raises(
+        DataError, match=r"a\.parquet, row 17: column 'x' has a null in row group 1.*fill_null\(0\)"
+    ):
+        run(ps.from_files(path))
+    assert run(ps.from_files(path, "y")) == list(range(23))
+
+
+@pytest.mark.parametrize(
+    ("values", "row"),
+    [
+        (pa.array([[1, 2], [3, None]], pa.list_(pa.int8(), 2)), 1),
+        (pa.array([[1], [3, None]], pa.list_(pa.int8())), 1),
+        (pa.array(["a", None]), 1),
+        (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), 1),
+    ],
+)
+def test_nulls_within_lists_and_text_are_found_too(tmp_path: Path, values: Any, row: int) -> None:
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=rf"row {row}: column 'x' has a null in row group 0"):
+        run(ps.from_files(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([{"a": 1}]),
+        pa.array([[[1], [2, 3]]]),
+        pa.array([1], pa.decimal128(5, 2)),
+        pa.array([["a"]]),
+    ],
+)
+def test_types_that_are_no_rows_are_refused_unless_left_out(tmp_path: Path, values: Any) -> None:
+    pq.write_table(pa.table({"odd": values, "x": [5]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"column 'odd' has type .* fields="):
+        ps.from_files(tmp_path / "a.parquet")
+    assert run(ps.from_files(tmp_path / "a.parquet", "x")) == [5]
+
+
+def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
+    """Their bytes may as well be gone."""
+    table = pa.table({"a": np.arange(5000.0), "b": np.arange(5000.0)})
+    pq.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    place = pq.read_metadata(tmp_path / "a.parquet").row_group(0).column(1)
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    start, size = place.data_page_offset, place.total_compressed_size
+    data[start : start + size] = b"\xff" * size
+    (tmp_path / "a.parquet").write_bytes(data)
+    assert len(run(ps.from_files(tmp_path / "a.parquet", "a").batch(100))) == 50
+    with pytest.raises(DataError, match=r"a\.parquet.*can't be decoded"):
+        run(ps.from_files(tmp_path / "a.parquet", "b").batch(100))
+
+
+def test_a_file_without_rows_has_none(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    assert run(ps.from_files(tmp_path / "a.parquet").shuffle().batch(3)) == []
