@@ -17,19 +17,19 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Contention:
-    """Counts from its creation; `session` is the session all processes of a contender are in."""
+    """Counts from its creation; all processes of a contender are in process group `group`."""
 
-    def __init__(self, session: int) -> None:
-        self._session = session
+    def __init__(self, group: int) -> None:
+        self._group = group
         self._began = time.perf_counter()
         self._machine = _machine_seconds()
-        self._own = _session_seconds(session)
+        self._own = _group_seconds(group)
 
     def cores(self) -> float:
         """Return how many cores everything else kept busy on average."""
         took = time.perf_counter() - self._began
         machine = _machine_seconds() - self._machine
-        own = _session_seconds(self._session) - self._own
+        own = _group_seconds(self._group) - self._own
         return max(0.0, (machine - own) / took)
 
 
@@ -39,7 +39,7 @@ def _machine_seconds() -> float:
     return (user + nice + system + irq + softirq + steal) / _TICKS
 
 
-def _session_seconds(session: int) -> float:
+def _group_seconds(group: int) -> float:
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -47,7 +47,7 @@ def _session_seconds(session: int) -> float:
             fields = path.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[3]) == session:
+        if int(fields[2]) == group:
             # Its own time, and that of its children which have ended.
             ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS

@@ -258,7 +258,7 @@ class _Worker:
             env=environment,
             cwd=directory,
             # So that what a contender started can be ended with it, and nothing else can.
-            start_new_session=True,
+            process_group=0,
         )
 
     def __enter__(self) -> Self:

@@ -26,6 +26,8 @@ SPECIAL = {"order": "order_cost", "gather": "order_cost"}
 
 def main() -> int:
     arguments = _parsed()
+    # Before pip is started, which must not outlive this either.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "PENSTOCK_BENCH_INSIDE" not in os.environ:
         problem = peers.ensure()
         if problem is not None:
@@ -34,7 +36,6 @@ def main() -> int:
         command = [str(peers.python()), str(HERE / "run.py"), *sys.argv[1:]]
         # In place of this process, so that a signal reaches the one that has data to delete.
         os.execve(command[0], command, inside)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return _run(arguments)
 
 

@@ -1,18 +1,9 @@
 """penstock: train models on arrays bigger than memory."""
 
-from penstock import tfrecord
-from penstock.adapters.fit_arrays import fit_arrays
-from penstock.dataset import (
-    Dataset,
-    concatenate,
-    from_arrays,
-    from_files,
-    from_generator,
-    from_tfrecord,
-    interleave,
-    mix,
-    zip,  # noqa: A004  # The name users know.
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataset import Dataset
 from penstock.errors import (
     BudgetError,
     FunctionError,
@@ -24,10 +15,24 @@ from penstock.errors import (
     StateError,
     StreamClosedError,
 )
+from penstock.makers import (
+    concatenate,
+    from_arrays,
+    from_files,
+    from_generator,
+    from_tfrecord,
+    interleave,
+    mix,
+    zip,  # noqa: A004  # The name users know.
+)
 from penstock.plan import Explanation
-from penstock.sources.example_features import FixedFeature, TensorFeature, VarFeature
 from penstock.spec import ArraySpec, spec_of
 from penstock.stream import Report, Stream
+
+if TYPE_CHECKING:
+    from penstock import tfrecord
+    from penstock.adapters.fit_arrays import fit_arrays
+    from penstock.sources.example_features import FixedFeature, TensorFeature, VarFeature
 
 __version__ = "0.1.0"
 
@@ -61,3 +66,22 @@ __all__ = [
     "tfrecord",
     "zip",
 ]
+
+# What most programs never use: `import penstock` does not wait for it.
+_LATE = {
+    "FixedFeature": "penstock.sources.example_features",
+    "TensorFeature": "penstock.sources.example_features",
+    "VarFeature": "penstock.sources.example_features",
+    "fit_arrays": "penstock.adapters.fit_arrays",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name that is loaded when it is first used."""
+    if name == "tfrecord":
+        return importlib.import_module("penstock.tfrecord")
+    if name not in _LATE:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATE[name]), name)
+    globals()[name] = value
+    return value

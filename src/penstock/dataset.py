@@ -1,32 +1,23 @@
 """The Dataset: rows and what happens to them, declared; nothing is read until it is iterated."""
 
-import builtins
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from penstock.errors import user_site
-from penstock.io.paths import PathLike
+from penstock.lazy import lazy
 from penstock.memory import parse_nbytes
 from penstock.plan import Explanation, Options, Plan, explain, make_plan
 from penstock.rows import Node
-from penstock.sources.arrays import Arrays
-from penstock.sources.files import open_files
-from penstock.sources.generator import generated
-from penstock.sources.tfrecord import open_tfrecord
-from penstock.spec import ArraySpec
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
-from penstock.stages.cache_on_disk import CacheOnDisk
-from penstock.stages.concatenate import concatenated
 from penstock.stages.enumerate import Enumerate
 from penstock.stages.filter import Filter
 from penstock.stages.functions import UserFunction
 from penstock.stages.map import Map
-from penstock.stages.mix import Mixing, mixed
 from penstock.stages.padded_batch import PaddedBatch
 from penstock.stages.repeat import Repeat
 from penstock.stages.shard import Shard
@@ -34,10 +25,17 @@ from penstock.stages.shuffle import Shuffle
 from penstock.stages.stage import Stage, whole_number
 from penstock.stages.take import Skip, Take
 from penstock.stages.unbatch import Unbatch
-from penstock.stages.zip import zipped
 from penstock.stream import Stream
 from penstock.stream.statistics import statistics
-from penstock.writers import WRITERS, Job
+
+if TYPE_CHECKING:
+    from penstock import writers
+    from penstock.io.paths import PathLike
+    from penstock.stages import cache_on_disk
+else:
+    # What most programs never use: `import penstock` does not wait for it.
+    cache_on_disk = lazy("penstock.stages.cache_on_disk")
+    writers = lazy("penstock.writers")
 
 
 class Dataset:
@@ -121,7 +119,7 @@ class Dataset:
                 f"  wrong: ds.shuffle({positional[0]!r})\n  right: ds.shuffle(seed=0)"
             )
         return self._with(
-            Shuffle(_seed(seed), exact, None if window is None else parse_nbytes(window))
+            Shuffle(checked_seed(seed), exact, None if window is None else parse_nbytes(window))
         )
 
     def map(
@@ -227,7 +225,7 @@ class Dataset:
         """
         return self._with(Enumerate(whole_number("start", start, least=-(2**62))))
 
-    def cache(self, path: PathLike | None = None) -> "Dataset":
+    def cache(self, path: "PathLike | None" = None) -> "Dataset":
         """Return the same rows, kept after they were first read, in the order of epoch 0.
 
         Without a path they are kept in memory: they count against the memory budget, and are
@@ -241,7 +239,7 @@ class Dataset:
         """
         if path is None:
             return self._with(Cache())
-        return self._with(CacheOnDisk(str(Path(path).expanduser().absolute())))
+        return self._with(cache_on_disk.CacheOnDisk(str(Path(path).expanduser().absolute())))
 
     def prefetch(self, count: int | None = None) -> "Dataset":
         """Say how many batches are made ahead; 0 makes each when it is asked for.
@@ -258,7 +256,7 @@ class Dataset:
         *,
         memory: int | str | None = None,
         threads: int | None = None,
-        scratch: PathLike | None = None,
+        scratch: "PathLike | None" = None,
         processes: int | None = None,
         retries: int | None = None,
         on_error: str | None = None,
@@ -343,7 +341,7 @@ class Dataset:
 
     def write(
         self,
-        path: PathLike,
+        path: "PathLike",
         *,
         format: str = "npy",
         shard_rows: int | None = None,
@@ -366,8 +364,8 @@ class Dataset:
         >>> [(int(x), y) for x, y in ps.from_files(folder)]
         [(0, 'a'), (1, 'b'), (2, 'c')]
         """
-        if format not in WRITERS:
-            raise ValueError(f"format must be one of {', '.join(WRITERS)}, got {format!r}.")
+        if format not in writers.WRITERS:
+            raise ValueError(f"format must be one of {', '.join(writers.WRITERS)}, got {format!r}.")
         if self.node.is_endless:
             raise ValueError("rows without end can't be written: use .take(n) first.")
         rows = None if shard_rows is None else whole_number("shard_rows", shard_rows, least=1)
@@ -379,8 +377,41 @@ class Dataset:
             rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
         target = Path(path).expanduser().absolute()
         plan = make_plan(self.node, self.options)
-        job = Job(self.node, partial(_open, plan), target, rows, overwrite, progress, shards)
-        WRITERS[format](job)
+        job = writers.Job(
+            self.node, partial(_open, plan), target, rows, overwrite, progress, shards
+        )
+        writers.WRITERS[format](job)
+
+    def to_jax(self, *, sharding: Any = None, device_memory: int | str | None = None) -> Any:
+        """Return batches as jax Arrays, on a device or spread by a sharding; each `iter` is an epoch.
+
+        On the CPU they are our memory, not a copy. Data that fits `device_memory` is copied to the
+        device once, and gathered there.
+        """
+        from penstock.adapters.jax_feed import jax_feed
+        from penstock.adapters.recipe import Recipe
+
+        recipe = Recipe(self.node, self.options)
+        return jax_feed(recipe, sharding=sharding, device_memory=device_memory)
+
+    def to_torch(self, *, device: Any = None, device_memory: int | str | None = None) -> Any:
+        """Return batches as torch tensors, to stand where a DataLoader would; each `iter` is an epoch.
+
+        On the CPU they are our memory, not a copy. Data that fits `device_memory` is copied to the
+        device once, and gathered there.
+        """
+        from penstock.adapters.recipe import Recipe
+        from penstock.adapters.torch_feed import torch_feed
+
+        recipe = Recipe(self.node, self.options)
+        return torch_feed(recipe, device=device, device_memory=device_memory)
+
+    def to_tf(self, *, device: str | None = None, state: dict[str, Any] | None = None) -> Any:
+        """Return a `tf.data.Dataset` of the batches; each iteration of it is the next epoch."""
+        from penstock.adapters.recipe import Recipe
+        from penstock.adapters.tf_feed import tf_feed
+
+        return tf_feed(Recipe(self.node, self.options), device=device, state=state)
 
     def _with(self, stage: Stage) -> "Dataset":
         node = stage.build(self.node)
@@ -388,196 +419,11 @@ class Dataset:
         return Dataset(node if on_error is None else node.with_errors(on_error), self.options)
 
 
-def from_arrays(nest: Any) -> Dataset:
-    """Return a dataset whose row i is element i of every array of a nest.
-
-    Takes ndarrays of any dtype, memmaps, tensors, anything with shape, dtype and slicing, and
-    lists of bytes, str or arrays. Nothing is copied or read.
-
-    >>> import numpy as np, penstock as ps
-    >>> len(ps.from_arrays({"x": np.zeros((10, 3)), "y": np.zeros(10)}))
-    10
-    """
-    return Dataset(Arrays(nest), Options())
-
-
-def from_generator(
-    function: Callable[[], Iterable[Any]] | Iterable[Any],
-    spec: Any,
-    *,
-    length: int | None = None,
-    rows_per_item: str = "one",
-) -> Dataset:
-    """Return the rows that a generator yields; it is started anew for every epoch.
-
-    `function` returns an iterator (or is an iterable object). Each row is checked against `spec`, a
-    nest of `ArraySpec`. `length` says how many rows there are, if that is known. With
-    `rows_per_item="many"` an item is a block of rows: every field has a first axis more.
-
-    >>> import penstock as ps
-    >>> def squares():
-    ...     for number in range(4):
-    ...         yield number, float(number) ** 2
-    >>> spec = (ps.ArraySpec((), "int64"), ps.ArraySpec((), "float32"))
-    >>> [y.tolist() for _, y in ps.from_generator(squares, spec).batch(2)]
-    [[0.0, 1.0], [4.0, 9.0]]
-    """
-    number = None if length is None else whole_number("length", length, least=0)
-    site = user_site()
-    return Dataset(
-        generated(function, spec, length=number, rows_per_item=rows_per_item, site=site), Options()
-    )
-
-
-def interleave(
-    functions: Sequence[Callable[[], Iterable[Any]]], spec: Any, *, seed: int | None = 0
-) -> Dataset:
-    """Return the rows of several generators, each on a thread of its own, in a seeded pattern.
-
-    The order is the same whichever of them is faster. It ends when all have ended.
-
-    >>> import penstock as ps
-    >>> ds = ps.interleave([lambda: iter([1, 1]), lambda: iter([2, 2])], ps.ArraySpec((), "int64"))
-    >>> sorted(map(int, ds))
-    [1, 1, 2, 2]
-    """
-    return mix([from_generator(one, spec) for one in functions], seed=seed, stop="all")
-
-
-def from_files(
-    paths: PathLike | Iterable[PathLike],
-    fields: Any = None,
-    *,
-    format: str | None = None,
-    spec: Any = None,
-    size: tuple[int, int] | None = None,
-) -> Dataset:
-    """Return the rows of files, as they lie there, in any of the formats.
-
-    `paths` is a path, a list, a glob, a folder or a URL; files come one after the other. `.npy`,
-    `.npz`, HDF5, Zarr, Parquet and Arrow files can be shuffled; CSV and text are read forward. A
-    folder of images (one folder a class) gives `image` and `label`; `size` resizes them.
-
-    `fields` names arrays or columns, as a nest like the row that is wanted. A raw file needs
-    `format="raw"` and the `spec` of a row; a CSV file takes a `spec` of {column: dtype}. Reads
-    headers, no data.
-
-    >>> import numpy as np, penstock as ps, tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> np.save(f"{folder}/a.npy", np.arange(3))
-    ... np.save(f"{folder}/b.npy", np.arange(3, 5))
-    >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
-    [0, 1, 2, 3, 4]
-    """
-    return Dataset(open_files(paths, fields, format=format, spec=spec, size=size), Options())
-
-
-def from_tfrecord(
-    paths: PathLike | Iterable[PathLike],
-    features: Any = None,
-    *,
-    compression: str | None = None,
-    verify: bool = True,
-    raw: bool = False,
-    index: bool = True,
-) -> Dataset:
-    """Return the tf.train.Examples of TFRecord files, decoded without TensorFlow.
-
-    `features` is a nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; without it they
-    are inferred from the first records. `raw=True` gives each record as bytes. Files packed with
-    GZIP or ZLIB are known by their first bytes, and read forward; so are others with `index=False`.
-    Else one scan finds where records begin (8 bytes of memory each), and is kept in the user's cache
-    directory: rows then have numbers, a length, and an exact order. `verify` checks both checksums.
-
-    >>> import numpy as np, penstock as ps, tempfile
-    >>> folder = tempfile.mkdtemp() + "/out"
-    >>> ps.from_arrays({"x": np.arange(6.0, dtype="float32")}).write(folder, format="tfrecord")
-    >>> ds = ps.from_tfrecord(folder, {"x": ps.FixedFeature((), "float32")})
-    >>> [batch["x"].tolist() for batch in ds.batch(4)]
-    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
-    """
-    node = open_tfrecord(
-        paths, features, compression=compression, verify=verify, raw=raw, index=index
-    )
-    return Dataset(node, Options())
-
-
-def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
-    """Return rows that are tuples of one row of each dataset.
-
-    >>> import numpy as np, penstock as ps
-    >>> a, b = ps.from_arrays(np.arange(2)), ps.from_arrays(np.arange(2) * 10)
-    >>> [(int(x), int(y)) for x, y in ps.zip(a, b)]
-    [(0, 0), (1, 10)]
-    """
-    nodes, options = _joined("zip", datasets)
-    return Dataset(zipped(nodes, strict=strict), options)
-
-
-def concatenate(*datasets: Dataset) -> Dataset:
-    """Return all rows of the first dataset, then all of the next, and so on.
-
-    >>> import numpy as np, penstock as ps
-    >>> a = ps.from_arrays(np.arange(2))
-    >>> list(map(int, ps.concatenate(a, a)))
-    [0, 1, 0, 1]
-    """
-    nodes, options = _joined("concatenate", datasets)
-    return Dataset(concatenated(nodes), options)
-
-
-def mix(
-    datasets: Sequence[Dataset],
-    *,
-    weights: Sequence[float] | None = None,
-    seed: int | None = 0,
-    stop: str = "first",
-) -> Dataset:
-    """Return rows of all datasets in the proportion of `weights`, in a seeded pattern.
-
-    `stop="first"` ends when a dataset has no row left for its turn, `stop="all"` when none has.
-
-    >>> import numpy as np, penstock as ps
-    >>> a, b = ps.from_arrays(np.zeros(300)), ps.from_arrays(np.ones(100))
-    >>> len(ps.mix([a, b], weights=[3, 1], stop="all"))
-    400
-    """
-    nodes, options = _joined("mix", datasets)
-    numbers = tuple(float(w) for w in weights) if weights is not None else (1.0,) * len(nodes)
-    if len(numbers) != len(nodes):
-        raise ValueError(
-            f"mix needs a weight for each of {len(nodes)} datasets, got {len(numbers)}."
-        )
-    if not all(0 < number < float("inf") for number in numbers):
-        raise ValueError(f"the weights of mix must be greater than 0, got {list(numbers)}.")
-    if stop not in ("first", "all"):
-        raise ValueError(f'stop must be "first" or "all", got {stop!r}.')
-    return Dataset(mixed(nodes, Mixing(numbers, _seed(seed), stop)), options)
-
-
-def _joined(call: str, datasets: Sequence[Dataset]) -> tuple[list[Node], Options]:
-    if not datasets:
-        raise ValueError(f"{call} needs at least one dataset.")
-    for number, dataset in builtins.enumerate(datasets):
-        if not isinstance(dataset, Dataset):
-            raise TypeError(
-                f"{call} needs datasets, got {type(dataset).__name__} for input {number}; "
-                "arrays become one with ps.from_arrays(...)."
-            )
-    options = Options()
-    for dataset in datasets:
-        options = options.joined(dataset.options)
-    nodes = [dataset.node for dataset in datasets]
-    if options.on_error is not None:
-        nodes = [node.with_errors(options.on_error) for node in nodes]
-    return nodes, options
-
-
 def _open(plan: Plan, state: dict[str, Any] | None) -> Stream:
     return Stream(plan, state=state)
 
 
-def _seed(seed: int | None) -> int:
+def checked_seed(seed: int | None) -> int:
     if seed is None:
         return int.from_bytes(os.urandom(8), "little") >> 1
     number = whole_number("seed", seed, least=0)

@@ -2,7 +2,7 @@
 
 import threading
 
-_SHOWN = 10
+SHOWN = 10  # Errors that are kept in words.
 
 
 class Skipped:
@@ -22,8 +22,9 @@ class Skipped:
         """Count one bad row; raise its error if there are more than `max_errors` by now."""
         with self._lock:
             self.count += 1
-            if len(self.first) < _SHOWN:
-                self.first.append(str(error))
+            if len(self.first) < SHOWN:
+                # The notes of a function's error are the user's own traceback.
+                self.first.append("\n".join([str(error), *getattr(error, "__notes__", ())]))
             is_too_many = self.max_errors is not None and self.count > self.max_errors
         if is_too_many:
             error.add_note(f"This one is more than max_errors={self.max_errors} allows.")

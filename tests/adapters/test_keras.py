@@ -28,7 +28,15 @@ def environment(backend):
 def test_keras(backend, suite):
     pytest.importorskip("keras")
     # Frameworks warn of much when imported; conftest.py there turns Keras' own warnings into errors.
-    options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-o", "python_files=keras_*.py"]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "filterwarnings=",
+        "-o",
+        "python_files=keras_*.py",
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(SUITE / suite)],
         env=environment(backend),

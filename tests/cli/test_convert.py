@@ -1,6 +1,5 @@
 """penstock convert IN OUT."""
 
-import os
 import subprocess
 import sys
 
@@ -30,7 +29,10 @@ def test_fields_can_be_chosen(archive, tmp_path):
     assert main(["convert", str(archive), str(tmp_path / "out"), "--fields", "y,x"]) == 0
     x = next(iter(ps.from_files(tmp_path / "out").batch(10)))
     assert x[0].tolist() == list(range(10))
-    assert main(["convert", str(archive), str(tmp_path / "one"), "--fields", "y", "--memory", "64MB"]) == 0
+    assert (
+        main(["convert", str(archive), str(tmp_path / "one"), "--fields", "y", "--memory", "64MB"])
+        == 0
+    )
     assert ps.from_files(tmp_path / "one").spec == ps.ArraySpec((), "int64")
 
 
@@ -56,7 +58,7 @@ def test_mistakes_are_one_line_and_exit_code_1(arguments, message, archive, caps
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("penstock convert: ")
-    assert os.listdir(archive.parent) == ["in.npz"]
+    assert [path.name for path in archive.parent.iterdir()] == ["in.npz"]
 
 
 def test_help_says_what_it_does(capsys):
@@ -68,7 +70,10 @@ def test_help_says_what_it_does(capsys):
 def test_it_runs_as_a_program(archive, tmp_path):
     command = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
     done = subprocess.run(
-        [*command, "convert", str(archive), str(tmp_path / "out")], capture_output=True, text=True, check=False
+        [*command, "convert", str(archive), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "10 rows" in done.stdout

@@ -460,3 +460,14 @@ def test_bounce_buffers_are_bounded():
     assert BOUNCE.nbytes == 8 << 20
     assert len(BOUNCE._free) <= 8
     assert all(buffer.ctypes.data % ALIGNMENT == 0 for buffer in BOUNCE._free)
+
+
+def test_a_reader_that_was_collected_can_be_closed_once_more(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"1234")
+    reader = LocalReader(Location(str(path), 4))
+    reader.read_into(bytearray(4), 0)
+    reader.__del__()  # The garbage collector may do so before the close of what holds it, in a cycle.
+    with path.open("rb") as other:  # It is likely to get the same number.
+        reader.close()
+        assert other.read() == b"1234"

@@ -18,7 +18,9 @@ from tests.sources.test_parquet import DTYPES, table_of
 from tests.sources.test_parquet import TestText as ParquetText
 
 
-def write_arrow(path: Path, table: pa.Table, batch_rows: int, compression: str | None = None) -> None:
+def write_arrow(
+    path: Path, table: pa.Table, batch_rows: int, compression: str | None = None
+) -> None:
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_file(path, table.schema, options=options) as file:
         file.write_table(table, max_chunksize=batch_rows)

@@ -55,7 +55,9 @@ class TestText(TestParquet):
 
     def test_chains_give_what_the_same_arrays_in_memory_give(self, tmp_path: Path) -> None:
         columns = self.files(tmp_path, (50, 37))
-        theirs = ps.from_arrays({n: v.tolist() if v.dtype == object else v for n, v in columns.items()})
+        theirs = ps.from_arrays(
+            {n: v.tolist() if v.dtype == object else v for n, v in columns.items()}
+        )
         mine = self.open(tmp_path)
         assert_same(run(mine.shuffle(seed=5).batch(16)), run(theirs.shuffle(seed=5).batch(16)))
 

@@ -25,7 +25,9 @@ class TestRaw(FormatSuite):
         self.write(tmp_path / "a.bin", self.columns(10))
         data = (tmp_path / "a.bin").read_bytes()
         (tmp_path / "a.bin").write_bytes(data[:-1])
-        with pytest.raises(DataError, match=r"159 bytes, which is not a whole number of rows of 16"):
+        with pytest.raises(
+            DataError, match=r"159 bytes, which is not a whole number of rows of 16"
+        ):
             self.open(tmp_path / "a.bin")
 
     def test_files_of_other_dtypes_are_refused_by_name(self, tmp_path: Path) -> None:
@@ -34,6 +36,11 @@ class TestRaw(FormatSuite):
 
 def test_it_needs_the_spec_of_its_rows(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"1234")
-    for spec in (None, ps.ArraySpec((None,), "f4"), ps.ArraySpec((), str), ps.ArraySpec((0,), "f4")):
+    for spec in (
+        None,
+        ps.ArraySpec((None,), "f4"),
+        ps.ArraySpec((), str),
+        ps.ArraySpec((0,), "f4"),
+    ):
         with pytest.raises(ValueError, match=r"needs the spec of its rows.*\n.*right:"):
             ps.from_files(tmp_path / "a.bin", spec=spec)

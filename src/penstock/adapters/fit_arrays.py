@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from penstock.dataset import Dataset, from_arrays
+from penstock.dataset import Dataset
+from penstock.makers import from_arrays
 
 
 def fit_arrays(

@@ -45,7 +45,9 @@ def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Con
             "multiply the sample weights by those of the classes with .map(...)."
         )
     if not isinstance(spec[1], ArraySpec):
-        raise ValueError("class_weight is only supported for models with a single output.")
+        raise ValueError(  # noqa: TRY004  # as Keras does
+            "class_weight is only supported for models with a single output."
+        )
 
     def weighted(batch: Any) -> Any:
         return (*batch, _weights(batch[1], class_weight, floatx))
@@ -93,7 +95,7 @@ def preparation(
 def prepared_spec(recipe: Recipe, class_weight: dict[int, float] | None, floatx: str) -> Any:
     """Return the nest of `ArraySpec` of a batch once it is prepared."""
     leaves, structure = flatten(recipe.spec)
-    spec = structure.unflatten([_cast_spec(leaf, floatx) for leaf in leaves])
+    spec: Any = structure.unflatten([_cast_spec(leaf, floatx) for leaf in leaves])
     if class_weight is not None:
         spec = (*spec, ArraySpec(spec[1].shape[:1], floatx))
     spread = spread_weights(recipe.spec)

@@ -83,9 +83,9 @@ def current_call() -> str:
 
 def _frames(count: int) -> list[FrameType]:
     """Return the frames above the function that called this one."""
-    found = []
-    frame = sys._getframe(2)
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # there is no other way to one
     while frame is not None and len(found) < count:
         found.append(frame)
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+        frame = frame.f_back
     return found

@@ -28,7 +28,7 @@ class PyDatasetFeed(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has n
             )
         self._node = recipe.node
         self._prepare = preparation(recipe, class_weight, keras.backend.floatx())
-        self._epoch = 0
+        self._epoch = -1
 
     @property
     def num_batches(self) -> int:
@@ -39,7 +39,7 @@ class PyDatasetFeed(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has n
         return self._node.num_rows
 
     def __getitem__(self, index: int) -> Any:
-        context = plain_context(self._epoch)
+        context = plain_context(max(0, self._epoch))
         block = context.block(self._node, 1)
         self._node.read(slice(index, index + 1), block, context)
         batch = unflatten(self._node.structure, block.finish().row(0))

@@ -9,7 +9,7 @@ from penstock.adapters.recipe import Recipe
 from penstock.adapters.tf_blocks import dataset_of_batches, dataset_of_blocks
 
 
-def is_plain(epoch_iterator: Any, tf: Any) -> bool:
+def is_plain(epoch_iterator: Any) -> bool:
     """Whether a plain iterable will do: one device, one step at a time. It is then the fastest."""
     if epoch_iterator is None:
         return False

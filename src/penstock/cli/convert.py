@@ -4,9 +4,9 @@ import argparse
 import sys
 import time
 
-from penstock.dataset import from_files
 from penstock.errors import PenstockError
 from penstock.io.errors import FileError
+from penstock.makers import from_files
 from penstock.memory import format_nbytes
 from penstock.writers import WRITERS
 
@@ -56,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("source", metavar="IN", help="a file, a folder, a glob or a URL")
     parser.add_argument("target", metavar="OUT", help="the folder to make")
     parser.add_argument("--format", choices=sorted(WRITERS), default="npy", help="what to write")
-    parser.add_argument("--source-format", metavar="FORMAT", help="what IN is, if its name can't tell")
+    parser.add_argument(
+        "--source-format", metavar="FORMAT", help="what IN is, if its name can't tell"
+    )
     parser.add_argument("--fields", metavar="A,B", help="which fields of IN, if not all")
     parser.add_argument("--shard-rows", type=int, metavar="N", help="rows a file (default: 256 MB)")
     parser.add_argument("--memory", metavar="SIZE", help="the memory budget, such as 512MB")

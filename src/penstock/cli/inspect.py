@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.dataset import Dataset, from_files
+from penstock.dataset import Dataset
 from penstock.errors import PenstockError
 from penstock.io.errors import FileError
 from penstock.io.location import Location
+from penstock.makers import from_files
 from penstock.memory import format_nbytes
 from penstock.nest import field_names
 from penstock.rows import Node, Rows

@@ -118,7 +118,10 @@ class LocalReader:
 
     def __del__(self) -> None:
         # No lock: nobody else can see it any more, and __init__ may have raised half-way.
-        for fd in (getattr(self, "_fd", -1), getattr(self, "_direct_fd", -1)):
+        fds = (getattr(self, "_fd", -1), getattr(self, "_direct_fd", -1))
+        # In a cycle of garbage, whoever has this reader open may still close it after this.
+        self._fd = self._direct_fd = -1
+        for fd in fds:
             if fd >= 0:
                 os.close(fd)
 

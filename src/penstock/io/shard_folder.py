@@ -19,6 +19,7 @@ from penstock.io.npy_shard import ShardRecord, ShardWriter
 from penstock.io.shard_layout import FieldLayout
 
 JOURNAL = ".unfinished.jsonl"
+_FRESH = f"{JOURNAL}.new"
 
 
 class ShardFolder:
@@ -68,7 +69,7 @@ class ShardFolder:
         if self.is_whole:
             return
         lines = _lines(journal)
-        if lines is None and any(self.path.iterdir()):
+        if not is_ours(self.path):
             cure = "Remove it, or choose another path."
             raise TargetExistsError(
                 "this folder holds something else", file=str(self.path), cure=cure
@@ -81,7 +82,7 @@ class ShardFolder:
         # Written anew: its last line may be cut off.
         text = [json.dumps(inputs)]
         text += [self._line(number) for number in self.finished]
-        fresh = self.path / f"{JOURNAL}.new"
+        fresh = self.path / _FRESH
         fresh.write_text("\n".join(text) + "\n")
         fresh.replace(journal)
         self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -142,6 +143,13 @@ class ShardFolder:
 def is_unfinished(folder: Path) -> bool:
     """Return whether a folder is one that was never finished."""
     return (folder / JOURNAL).exists() and not (folder / NAME).exists()
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether a folder is one that was filled or is being filled, or has nothing in it."""
+    is_empty = next(folder.iterdir(), None) is None
+    # In the order in which another process makes one from the other.
+    return is_empty or any((folder / name).exists() for name in (_FRESH, JOURNAL, NAME))
 
 
 def _lock(path: Path) -> int | None:

@@ -1,16 +1,24 @@
 """Rows of arrays that the user has: in memory, lazy, or as lists of bytes, str or arrays."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from penstock.columns import Block
 from penstock.errors import LengthError
+from penstock.lazy import lazy
 from penstock.nest import field_names, flatten
 from penstock.rows import Context, Rows, RowSet, count
-from penstock.sources.chunked import joint_chunk_rows
-from penstock.sources.file_rows import rows_a_read
-from penstock.sources.leaves import Leaf
-from penstock.sources.opened import leaf_of_any
+from penstock.sources.leaves import Leaf, leaf_of
+
+if TYPE_CHECKING:
+    from penstock.sources import chunked, file_rows, opened
+else:
+    # For arrays on storage: `import penstock` does not wait for all that reads them.
+    chunked = lazy("penstock.sources.chunked")
+    file_rows = lazy("penstock.sources.file_rows")
+    opened = lazy("penstock.sources.opened")
 
 
 class Arrays(Rows):
@@ -22,13 +30,15 @@ class Arrays(Rows):
             raise ValueError("from_arrays needs at least one array, got an empty nest.")
         names = field_names(self.structure)
         self.leaves = tuple(
-            leaf_of_any(value, name) for value, name in zip(values, names, strict=True)
+            leaf_of(value, name) if _is_in_memory(value) else opened.leaf_of_any(value, name)
+            for value, name in zip(values, names, strict=True)
         )
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
         chunks = [leaf.chunk_rows for leaf in self.leaves if leaf.chunk_rows is not None]
         if chunks:
-            self.chunk_rows = rows_a_read(joint_chunk_rows(chunks), self.row_nbytes)
+            joint = chunked.joint_chunk_rows(chunks)
+            self.chunk_rows = file_rows.rows_a_read(joint, self.row_nbytes)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy the rows of each array, with one gather an array."""
@@ -62,6 +72,14 @@ class Arrays(Rows):
     def choice(self) -> str:
         """Return how the arrays are read."""
         return "; ".join(dict.fromkeys(leaf.how for leaf in self.leaves))
+
+
+def _is_in_memory(value: Any) -> bool:
+    """Whether there is surely no file behind an array."""
+    found = value
+    while type(found) is np.ndarray:
+        found = found.base
+    return isinstance(value, list) or (isinstance(value, np.ndarray) and found is None)
 
 
 def _same_length(leaves: Sequence[Leaf], names: Sequence[str]) -> int:

@@ -134,9 +134,10 @@ class Chunked(Leaf):
         """Return decoded rows, if they are what they should be: they are copied as bytes from here on."""
         spec = self.field.spec
         shape = (last - first, *spec.shape)
-        if len(values) != last - first or (spec.is_fixed and np.shape(values) != shape):
+        found = values.shape if isinstance(values, np.ndarray) else (len(values), *spec.shape)
+        if found != shape:
             raise DataError(
-                f"rows {first} to {last} must have shape {shape}, got {np.shape(values)}",
+                f"rows {first} to {last} must have shape {shape}, got {found}",
                 file=self.file,
                 row=first,
                 cure="It is not what its index says: copy it again from its original.",

@@ -186,8 +186,10 @@ def _check_pixels(width: int, height: int, location: Location) -> None:
 
 
 def _damaged(error: Exception, location: Location) -> DataError:
+    # Pillow names the object that it was given to read.
+    why = "no format that Pillow knows" if "cannot identify" in str(error) else str(error)
     return DataError(
-        f"can't be decoded: {error}",
+        f"can't be decoded: {why}",
         file=str(location),
         cure="It may be damaged or cut off, or no image: leave it out, or copy it again.",
     )

@@ -3,17 +3,23 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.columns import Array, rows_are_contiguous
 from penstock.io.location import Location
 from penstock.io.page_cache import page_cache_room
-from penstock.sources.hdf5 import OpenedDataset
+from penstock.lazy import lazy
 from penstock.sources.leaves import Leaf, leaf_of
 from penstock.sources.regions import FortranRegion, Region
-from penstock.sources.zarr import OpenedArray
+
+if TYPE_CHECKING:
+    from penstock.sources import hdf5, zarr
+else:
+    # Few arrays are theirs: `import penstock` does not wait for them.
+    hdf5 = lazy("penstock.sources.hdf5")
+    zarr = lazy("penstock.sources.zarr")
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
 
@@ -23,9 +29,9 @@ def leaf_of_any(value: Any, name: str) -> Leaf:
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package == "h5py" and kind.__name__ == "Dataset" and value.shape:
-        return OpenedDataset(value, name)
+        return hdf5.OpenedDataset(value, name)
     if package == "zarr" and kind.__name__ == "Array" and value.shape:
-        return OpenedArray(value, name)
+        return zarr.OpenedArray(value, name)
     if isinstance(value, np.ndarray):
         return _mapped(value) or leaf_of(value, name)
     return leaf_of(value, name)

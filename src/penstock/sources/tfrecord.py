@@ -2,19 +2,21 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.columns import Block, Index
+from penstock.fields import round_up
 from penstock.io.errors import DataError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.page_cache import page_cache_room
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
-from penstock.rows import Context, Node, Rows, RowSet, as_index, plain_context
+from penstock.rows import Context, Node, Rows, RowSet, plain_context
 from penstock.sources.example_codec import infer_features
 from penstock.sources.file_rows import READ_NBYTES
 from penstock.sources.tfrecord_bytes import COMPRESSIONS, compression_of
@@ -26,6 +28,7 @@ _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 _SAMPLE = 100  # Records that features are inferred from, and the sizes of rows.
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
 _PIECE_NBYTES = 1 << 22  # No more than this, and one record, is read at once.
+_GRAIN_NBYTES = 1 << 16  # Buffers of like sizes can be used again: pieces differ by a few records.
 
 
 def open_tfrecord(
@@ -79,9 +82,10 @@ def first_payloads(files: Files) -> list[bytes]:
     payloads: list[bytes] = []
     flow = RecordFlow(files, Records(None, verify=False))
     try:
-        for parcel in flow.parcels(None, plain_context()):
-            payloads += [parcel.block.row(row)[0] for row in range(parcel.size)]
-            if len(payloads) >= _SAMPLE:
+        for parcel in flow.parcels(None, replace(plain_context(), block_nbytes=_GRAIN_NBYTES)):
+            wanted = min(parcel.size, _SAMPLE - len(payloads))
+            payloads += [parcel.block.row(row)[0] for row in range(wanted)]
+            if len(payloads) == _SAMPLE:
                 break
     except DataError:
         pass  # It is met again, by whoever reads that far.
@@ -132,13 +136,40 @@ class TFRecordRows(Rows):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read what lies near together at once, and decode it in one go."""
-        index = as_index(rows)
-        if not len(index):
-            return
-        order = None
-        if not isinstance(rows, slice):
-            order = np.argsort(index, kind="stable")
-            index = index[order]
+        if isinstance(rows, slice):
+            self._fill_run(rows.start, rows.stop, out, context)
+        elif len(rows):
+            self._fill_scattered(rows, out, context)
+
+    def _fill_run(self, first: int, last: int, out: Block, context: Context) -> None:
+        """Read rows that follow each other, a piece of a file at a time."""
+        row = first
+        while row < last:
+            number = self._owner(row)
+            end = min(last, int(self.starts[number + 1]))
+            # Where each record begins, and where the last one ends.
+            edges = self.offsets[row + number : end + number + 1]
+            most = np.searchsorted(edges, edges[0] + _PIECE_NBYTES, side="right") - 1
+            stop = row + min(max(1, int(most)), end - row)
+            edges = edges[: stop - row + 1]
+            staging = _staging(int(edges[-1] - edges[0]), context)
+            self._reader(number, context).read_into(staging, int(edges[0]))
+            found = Found(
+                staging,
+                edges[:-1] - edges[0],
+                np.diff(edges) - FRAME_NBYTES,
+                partial(self._place, range(row, stop)),
+            )
+            is_all = (row, stop) == (first, last)
+            part = out if is_all else out.at(np.arange(row - first, stop - first))
+            self.records.read(found, part, context)
+            del found, staging  # Its memory is free for the next piece.
+            row = stop
+
+    def _fill_scattered(self, rows: Index, out: Block, context: Context) -> None:
+        """Read rows in the order of the files, over small gaps, and decode them to their slots."""
+        order = np.argsort(rows, kind="stable")
+        index = rows[order]
         owners = np.searchsorted(self.starts[1:-1], index, side="right")
         begins, ends = self.offsets[index + owners], self.offsets[index + owners + 1]
         is_joined = (np.diff(owners) == 0) & (begins[1:] - ends[:-1] <= _GAP_NBYTES)
@@ -148,22 +179,19 @@ class TFRecordRows(Rows):
         edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(index)]
         for start, stop in itertools.pairwise(edges):
             part = slice(start, stop)
-            added[start] = ends[start] - begins[start]
+            sizes = ends[part] - begins[part]
+            added[start] = sizes[0]
             stops = np.cumsum(added[part])
-            starts = stops - (ends[part] - begins[part])
-            staging = context.allocate(int(stops[-1]))
+            starts = stops - sizes
+            staging = _staging(int(stops[-1]), context)
             cuts = [0, *(np.flatnonzero(~is_joined[start : stop - 1]) + 1).tolist(), stop - start]
             runs = (
                 (int(owners[start + a]), int(begins[start + a]), int(starts[a]), int(stops[b - 1]))
                 for a, b in itertools.pairwise(cuts)
             )
             self._read(runs, staging, context)
-            lengths = ends[part] - begins[part] - FRAME_NBYTES
-            place = partial(self._place, index[part])
-            found = Found(staging, np.ascontiguousarray(starts), lengths, place)
-            whole = order is None and stop - start == len(index)
-            slots = np.arange(start, stop) if order is None else order[part]
-            self.records.read(found, out if whole else out.at(slots), context)
+            found = Found(staging, starts, sizes - FRAME_NBYTES, partial(self._place, index[part]))
+            self.records.read(found, out.at(order[part]), context)
             del found, staging  # Its memory is free for the next piece.
 
     def _read(
@@ -180,7 +208,7 @@ class TFRecordRows(Rows):
             ("reader", location.url), lambda: open_reader(location, direct=self.files.direct)
         )
 
-    def _place(self, index: Index, record: int) -> tuple[str, int, int]:
+    def _place(self, index: Index | range, record: int) -> tuple[str, int, int]:
         row = int(index[record])
         number = self._owner(row)
         first = int(self.starts[number])
@@ -192,7 +220,9 @@ class TFRecordRows(Rows):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a piece of a file, and of columns on their way to the block."""
         piece = min(_PIECE_NBYTES + self.widest, num_rows * (self.widest + _GAP_NBYTES))
-        return piece + (0 if self.is_fixed else self.block_nbytes(num_rows))
+        return round_up(piece, _GRAIN_NBYTES) + (
+            0 if self.is_fixed else self.block_nbytes(num_rows)
+        )
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the file, and the number of the record in it."""
@@ -219,6 +249,10 @@ class TFRecordRows(Rows):
             f"read {how} the page cache, {checked}; {self.chunk_rows} rows make a read; "
             f"the index takes {self.offsets.nbytes} bytes"
         )
+
+
+def _staging(nbytes: int, context: Context) -> Bytes:
+    return context.allocate(round_up(nbytes, _GRAIN_NBYTES))[:nbytes]
 
 
 def describe_tfrecord(locations: Sequence[Location]) -> list[str]:

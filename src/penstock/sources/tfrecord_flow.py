@@ -252,10 +252,15 @@ class _Walk:
 
     def _wanted(self, buffer: Bytes, consumed: int, remaining: int) -> int:
         """Return how much memory the record that is cut off by the end of the piece needs."""
-        if buffer.size - consumed < HEADER_NBYTES:
+        header = buffer[consumed : consumed + HEADER_NBYTES]
+        left = remaining - consumed if remaining >= 0 else -1
+        try:
+            _native.tfrecord_scan(header, 0, self.flow.records.verify, remaining=left)
+        except _native.RecordError:
+            return 0  # The next piece begins with it, and says what is wrong.
+        if header.size < HEADER_NBYTES:
             return 0
-        header = buffer[consumed : consumed + HEADER_NBYTES - 4]
-        length = FRAME_NBYTES + int.from_bytes(header.tobytes(), "little")
+        length = FRAME_NBYTES + int.from_bytes(header[:-4].tobytes(), "little")
         # What a packed file holds is only believed as it comes: no more than twice what is there.
         return length if remaining >= 0 else min(length, 2 * max(self.size, buffer.size))
 

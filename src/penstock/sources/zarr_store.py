@@ -25,7 +25,7 @@ def frame_nbytes(array: Any) -> int | None:
     is_blosc = bool(packers) and type(packers[-1]).__name__.lower().startswith("blosc")
     if not is_blosc or getattr(array, "shards", None):
         return None
-    return math.prod(array.chunks) * np.dtype(array.dtype).itemsize
+    return int(math.prod(array.chunks) * np.dtype(array.dtype).itemsize)
 
 
 def check_frame(data: bytes, most: int, file: str) -> None:

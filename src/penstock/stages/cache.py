@@ -2,7 +2,6 @@
 
 import threading
 import weakref
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,6 @@ from penstock.rows import (
     Context,
     Cursor,
     Flow,
-    Index,
     Node,
     Parcel,
     Rows,
@@ -25,8 +23,9 @@ from penstock.rows import (
     count,
     rows_per_block,
 )
+from penstock.stages.kept import KeptFlow, Table
 from penstock.stages.segment import Segment
-from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.stages.stage import Stage, StageRows
 
 _CHUNK_NBYTES = 1 << 22
 _PIECE_NBYTES = 1 << 13  # Each piece of a column without a fixed size is rounded up to pages.
@@ -186,18 +185,6 @@ class CachedRows(StageRows):
         return "in memory; each chunk is filled when it is first read"
 
 
-class KeptFlow(StageFlow):
-    """A flow behind a cache: once it was read to its end, its rows can be had by number."""
-
-    def __init__(self, stage: Stage, flow: Flow) -> None:
-        super().__init__(stage, flow)
-        self.follows_epoch = False
-
-    @abstractmethod
-    def table(self, context: Context) -> Rows:
-        """Return the rows, after reading the flow to its end if need be."""
-
-
 class CachedFlow(KeptFlow):
     """A flow read once, to its end, when a stream over it starts; after that, rows by number."""
 
@@ -218,7 +205,7 @@ class CachedFlow(KeptFlow):
         store = self.stage.store
         return {**super().keeps(), **({} if store.table is not None else {id(store): 0})}
 
-    def table(self, context: Context) -> "Table":
+    def table(self, context: Context) -> Table:
         """Return the cached rows, after reading the flow to its end the first time."""
         store = self.stage.store
         with store.lock:
@@ -284,34 +271,3 @@ class _Filling:
         if self.blocks:
             self.blocks[-1].num_rows = self.used
         return [block.finish() for block in self.blocks]
-
-
-class Table(Rows):
-    """The rows of a full cache."""
-
-    def __init__(self, flow: CachedFlow, blocks: list[Block]) -> None:
-        self.like(flow)
-        self.inputs = ()
-        self.blocks = blocks
-        self.starts = np.cumsum([0] + [block.num_rows for block in blocks])
-        self.num_rows = int(self.starts[-1])
-
-    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Copy rows from the blocks they are in."""
-        index = as_index(rows)
-        blocks = np.searchsorted(self.starts, index, side="right") - 1
-        for number in np.unique(blocks).tolist():
-            slots: Index = np.flatnonzero(blocks == number)
-            out.at(slots).copy_from(self.blocks[number], index[slots] - self.starts[number])
-
-    def locate(self, row: int, epoch: int) -> str:
-        """Return the row's number."""
-        return f"cached row {row}"
-
-    def describe(self) -> str:
-        """Return what it is."""
-        return "cache()"
-
-    def fingerprint(self) -> Any:
-        """Return what it is: the cache it belongs to stands in the chain."""
-        return "cache()"

@@ -133,7 +133,10 @@ class _Shard:
                     self.changed.wait()
                     continue
                 first = self.claimed
-                last = self.claimed = min(self.num_rows, first + step)
+                last = min(self.num_rows, first + step)
+                if self.num_rows - last <= step // 4:
+                    last = self.num_rows  # Who reads every second row may never ask for the last.
+                self.claimed = last
             try:
                 self._make(first, last, context)
             except BaseException:

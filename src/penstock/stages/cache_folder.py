@@ -1,5 +1,6 @@
 """The folder of a cache on disk: whose rows it holds, whether it is whole, who fills it."""
 
+import contextlib
 import json
 import os
 import threading
@@ -13,7 +14,7 @@ from penstock.io.errors import TargetExistsError
 from penstock.io.manifest import NAME, row_to_json
 from penstock.io.npy_shard import ShardRecord
 from penstock.io.page_cache import page_cache_room
-from penstock.io.shard_folder import JOURNAL, ShardFolder
+from penstock.io.shard_folder import ShardFolder, is_ours
 from penstock.io.shard_layout import layouts_of
 from penstock.nest import field_names, flatten
 from penstock.rows import Context, Node, Rows, RowSet
@@ -43,12 +44,15 @@ class CacheFolder:
         if not self.path.is_dir():
             cure = "A cache is a folder: choose another path."
             raise TargetExistsError("this is a file", file=str(self.path), cure=cure)
-        names = {entry.name for entry in self.path.iterdir()}
-        if names and not names & {NAME, JOURNAL}:
+        with contextlib.suppress(FileNotFoundError):  # Its writer may give it up meanwhile.
+            self._refuse_others()
+        self.shards()
+
+    def _refuse_others(self) -> None:
+        if not is_ours(self.path):
             cure = "Choose the path of a new folder."
             problem = "this folder holds something else"
             raise TargetExistsError(problem, file=str(self.path), cure=cure)
-        self.shards()
 
     def shards(self) -> tuple[ShardRecord, ...] | None:
         """Return the shards of the cache; None if it is not whole yet."""

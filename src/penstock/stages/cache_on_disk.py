@@ -17,9 +17,9 @@ from penstock.io.shard_folder import ShardFolder
 from penstock.io.shard_sequence import ShardSequence, default_shard_rows
 from penstock.rows import Context, Cursor, Flow, Node, Parcel, Rows, RowSet, count, rows_per_block
 from penstock.sources.file_rows import rows_a_read
-from penstock.stages.cache import KeptFlow
 from penstock.stages.cache_filling import PIECE_NBYTES, Visit, visit
 from penstock.stages.cache_folder import CacheFolder, CacheTable
+from penstock.stages.kept import KeptFlow
 from penstock.stages.segment import Segment
 from penstock.stages.stage import Stage, StageRows
 
@@ -85,6 +85,7 @@ class RowsOnDisk(StageRows):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what making the rows takes, and reading them back."""
         rows = max(num_rows, rows_per_block(self, PIECE_NBYTES))
+        rows += rows // 4  # The last piece of a shard takes what little is left with it.
         varies = any(field.storage_shape is None for field in self.fields)
         copies = 4 if varies else 2
         return self.input.staging_nbytes(rows) + copies * self.block_nbytes(rows)

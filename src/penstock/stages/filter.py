@@ -1,28 +1,36 @@
 """filter: only the rows that a function says yes to."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import StreamClosedError
+from penstock.columns import Block, Fixed
+from penstock.fields import Field, allocate_block
+from penstock.memory import allocate_plain
+from penstock.nest import Structure, flatten
 from penstock.rows import (
     ENDLESS,
     Context,
     Cursor,
-    CursorAfter,
     Flow,
     Index,
     Node,
     Parcel,
     rows_per_block,
 )
-from penstock.stages.functions import UserFunction
-from penstock.stages.map import locate
+from penstock.spec import ArraySpec
+from penstock.stages.functions import BadRow, UserFunction, run_rows
+from penstock.stages.map import call, locate
 from penstock.stages.segment import as_flow
+from penstock.stages.sifting import kept_rows, passed_after, sifted
 from penstock.stages.stage import Stage, StageFlow
+
+ANSWERS = (Field(ArraySpec((), np.bool_)),)
+"""What the function makes of a row, as fields: one truth."""
+ANSWER_STRUCTURE = flatten(0)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,8 @@ class Filter(Stage):
     """The rows for which `function` is true."""
 
     function: UserFunction
+    skip: bool = False
+    """Whether rows that the function fails on are left out."""
 
     def build(self, node: Node) -> Node:
         """Return a flow: how many rows pass is only known at the end."""
@@ -41,17 +51,67 @@ class Filter(Stage):
 
     def fingerprint(self) -> Any:
         """Return the name of the function."""
-        return [self.describe()]
+        return [self.describe(), "skip"] if self.skip else [self.describe()]
+
+    def apply(
+        self,
+        node: Node,
+        block: Block,
+        rows: Index,
+        out: Node,  # As for map: what comes out is one truth for each row.
+        into: Block,
+        context: Context,
+    ) -> list[BadRow]:
+        """Put the function's answer for each row of a finished block into the one column of `into`."""
+        column = into.sinks[0]
+        assert isinstance(column, Fixed)
+        answers = column.rows
+
+        def put(place: int, answer: Any, where: Callable[[], str]) -> None:
+            if not isinstance(answer, bool | np.bool_):
+                answer = self._truth(answer, where)
+            answers[place] = answer
+
+        numbers = rows.tolist()
+        return run_rows(
+            self.function,
+            self.function.caller(node.structure),
+            zip(numbers, block.elements(len(numbers), None), strict=True),
+            put,
+            lambda row: locate(node, row, context.epoch),
+            executor=context.executor,
+            skip=self.skip,
+        )
+
+    def _truth(self, answer: Any, where: Callable[[], str]) -> bool:
+        array = np.asarray(answer)
+        if array.shape != () or array.dtype.kind not in "biu":
+            text = f"must return one True or False, got {type(answer).__name__}: {answer!r:.60}."
+            raise self.function.mismatch(where(), text)
+        return bool(array)
+
+    def call_once(self, structure: Structure, leaves: Any) -> Any:
+        """Call the function with one row, as a trial."""
+        return call(self.function, structure, leaves, None)
 
 
 class FilteredFlow(StageFlow):
     """The rows that pass; the cursor is the number of the next input row, and that of the input."""
 
     stage: Filter
+    decision: Any = None
+    """Where the function runs, once that was measured."""
 
     def __init__(self, stage: Filter, flow: Flow) -> None:
         super().__init__(stage, flow)
         self.num_rows = ENDLESS if flow.is_endless else None
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the rows with those that the function fails on left out, or raised."""
+        node = self.inputs[0].with_errors(on_error)
+        stage = replace(self.stage, skip=on_error == "skip")
+        is_same = node is self.inputs[0] and stage.skip == self.stage.skip
+        return self if is_same else stage.build(node)
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of each parcel that pass, tried ahead in parallel."""
@@ -63,43 +123,37 @@ class FilteredFlow(StageFlow):
                 yield number, parcel
                 number += parcel.size
 
-        def apply(item: tuple[int, Parcel]) -> Parcel:
+        def apply(item: tuple[int, Parcel]) -> tuple[Parcel, list[BadRow]]:
             first, parcel = item
             mark = context.clock.enter()
-            kept = self._kept(first, parcel, context)
+            kept, bad = self._kept(first, parcel, context)
             block = context.block(self, len(kept))
             block.copy_from(parcel.block, kept)
             context.clock.leave(mark, self, len(kept))
-            after = partial(_after, first, kept, parcel.size, parcel.cursor_after)
-            return Parcel(block.finish(), len(kept), after)
+            after = partial(passed_after, first, kept, parcel.size, parcel.cursor_after)
+            return Parcel(block.finish(), len(kept), after), bad
 
         found = context.executor.ordered(
             apply, numbered(), lambda item: self.block_nbytes(item[1].size)
         )
-        return (parcel for parcel in found if parcel.size)
+        return sifted(found, context.skipped)
 
-    def _kept(self, first: int, parcel: Parcel, context: Context) -> Index:
-        caller = self.stage.function.caller(self.structure)
-        keep = np.zeros(parcel.size, bool)
-        for row, leaves in enumerate(parcel.block.elements(parcel.size, None)):
-            if context.executor.is_closing:
-                raise StreamClosedError("the stream was closed.")
-            try:
-                answer = caller(leaves)
-            except Exception as error:
-                where = locate(self.inputs[0], first + row, context.epoch)
-                raise self.stage.function.failure(where, error) from error
-            if not isinstance(answer, bool | np.bool_):
-                answer = self._truth(answer, first + row, context.epoch)
-            keep[row] = answer
-        return np.flatnonzero(keep)
-
-    def _truth(self, answer: Any, row: int, epoch: int) -> bool:
-        array = np.asarray(answer)
-        if array.shape != () or array.dtype.kind not in "biu":
-            text = f"must return one True or False, got {type(answer).__name__}: {answer!r:.60}."
-            raise self.stage.function.mismatch(locate(self.inputs[0], row, epoch), text)
-        return bool(array)
+    def _kept(self, first: int, parcel: Parcel, context: Context) -> tuple[Index, list[BadRow]]:
+        size = parcel.size
+        rows = np.arange(first, first + size)
+        answers = allocate_block(ANSWERS, size, allocate_plain, aligned=False)
+        remote = context.placement.get(id(self))
+        if remote is not None:
+            index = np.arange(size)
+            bad = remote.run(
+                lambda into: into.copy_from(parcel.block, index), rows, answers, context
+            )
+        else:
+            bad = self.stage.apply(self.inputs[0], parcel.block, rows, self, answers, context)
+        good = kept_rows(size, bad)
+        (column,) = answers.finish().columns
+        assert isinstance(column, Fixed)
+        return good[column.rows[: len(good)]], bad
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input keeps, its blocks in flight, and what passed."""
@@ -107,10 +161,3 @@ class FilteredFlow(StageFlow):
         return 2 * (ahead + 1) * self.block_nbytes(rows) + self.input.holds_nbytes(
             block_nbytes, ahead
         )
-
-
-def _after(first: int, kept: Index, size: int, cursor_after: CursorAfter, offset: int) -> Cursor:
-    if offset == len(kept):
-        return [first + size, cursor_after(size)]
-    used = int(kept[offset - 1]) + 1 if offset else 0
-    return [first + used, cursor_after(used)]

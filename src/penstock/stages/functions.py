@@ -1,7 +1,8 @@
 """Calling the user's functions: with a row as they expect it, and with errors that say where."""
 
 import functools
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from penstock.columns import Block, Fixed
-from penstock.errors import FunctionError, SpecMismatchError
+from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
 from penstock.fields import Field
 from penstock.nest import Structure, builder, field_names, flatten
 from penstock.order import round_keys
+from penstock.rows import Executor
+from penstock.skipped import SHOWN
 from penstock.spec import ArraySpec, spec_of_value
 
 
@@ -91,6 +94,82 @@ class RowRandom:
         return self._generator
 
 
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that a function failed on and that is left out: its place in the block, and the error."""
+
+    place: int
+    error: PenstockError
+
+
+Put = Callable[[int, Any, Callable[[], str]], None]
+"""Takes the result for the next row that is kept: its place, the result, and where the row is from."""
+
+
+def run_rows(
+    function: UserFunction,
+    call: Callable[[Any], Any],
+    rows: Iterable[tuple[int, Any]],
+    put: Put,
+    locate: Callable[[int], str],
+    *,
+    executor: Executor,
+    skip: bool,
+    prepare: Callable[[int], Any] | None = None,
+) -> list[BadRow]:
+    """Call a function with the leaves of each numbered row, and put its results one after the other.
+
+    A row that fails raises; with `skip` it is left out, and is among those that are returned.
+    """
+    bad: list[BadRow] = []
+    for place, (number, leaves) in enumerate(rows):
+        if executor.is_closing:
+            raise StreamClosedError("the stream was closed.")
+        where = functools.partial(locate, number)
+        if prepare is not None:
+            prepare(number)
+        try:
+            result = call(leaves)
+        except Exception as error:
+            failure = function.failure(where(), error)
+            if not skip:
+                raise failure from error
+            text = traceback_text(error) if len(bad) < SHOWN else ""
+            bad.append(BadRow(place, caused(failure, error, text)))
+            continue
+        try:
+            put(place - len(bad), result, where)
+        except SpecMismatchError as error:
+            if not skip:
+                raise
+            bad.append(BadRow(place, _without_frames(error)))
+    return bad
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception, without the frame that caught it."""
+    trace = error.__traceback__
+    inner = trace.tb_next if trace is not None else None
+    return "".join(traceback.format_exception(type(error), error, inner))
+
+
+def caused(failure: FunctionError, cause: BaseException, text: str) -> FunctionError:
+    """Return a failure that can be kept, with the traceback of its cause as text."""
+    failure.__cause__ = _without_frames(cause)
+    if text:
+        failure.add_note(text.rstrip())
+    return failure
+
+
+def _without_frames(error: Any) -> Any:
+    """Return an exception that keeps nothing else alive: frames refer to rows, and through those to blocks."""
+    link = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__context__ if link.__cause__ is None else link.__cause__
+    return error
+
+
 class Results:
     """Takes the results of a function, checks each against its spec, and puts them into a block."""
 
@@ -130,13 +209,14 @@ class Results:
                 # A copy: the function may return the same array each time, filled anew.
                 checked = self._checked(number, value, where)
                 copied = checked.copy() if checked is value and self.is_array[number] else checked
+                del self.lists[number][row:]  # What a bad row left, of which another field was bad.
                 self.lists[number].append(copied)
 
-    def finish(self) -> None:
+    def finish(self, num_rows: int) -> None:
         """Put what is of variable size into the block: all rows at once."""
         for sink, values in zip(self.out.sinks, self.lists, strict=True):
             if not isinstance(sink, Fixed):
-                sink.put(values)
+                sink.put(values[:num_rows])
 
     def _checked(self, number: int, value: Any, where: Callable[[], str]) -> Any:
         spec = self.fields[number].spec

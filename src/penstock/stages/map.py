@@ -1,17 +1,17 @@
 """map: the user's function on every row, or on every batch after `batch`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.columns import Block
-from penstock.errors import StreamClosedError
 from penstock.fields import Field
 from penstock.nest import Structure, flatten
 from penstock.rows import (
+    ENDLESS,
     Context,
     Cursor,
     CursorAfter,
@@ -27,7 +27,9 @@ from penstock.rows import (
     rows_per_block,
 )
 from penstock.spec import ArraySpec, spec_of_value
-from penstock.stages.functions import Results, RowRandom, UserFunction
+from penstock.stages.functions import BadRow, Results, RowRandom, UserFunction, run_rows
+from penstock.stages.segment import as_flow
+from penstock.stages.sifting import kept_rows, passed_after, sifted
 from penstock.stages.stage import Stage, StageFlow, StageRows
 
 
@@ -38,14 +40,31 @@ class Map(Stage):
     function: UserFunction
     seed: int | None = None
     spec: Any = None
+    skip: bool = False
+    """Whether rows that the function fails on are left out."""
 
     def build(self, node: Node) -> Node:
         """Return the mapped rows; runs the function once unless its spec is given."""
-        structure, fields = self._declared() if self.spec is not None else self._found(node)
-        if isinstance(node, Rows):
+        return self.made(node, *(self._declared() if self.spec is not None else self._found(node)))
+
+    def made(
+        self, node: Node, structure: Structure, fields: tuple[Field, ...]
+    ) -> "MappedRows | MappedFlow":
+        """Return the mapped rows, whose fields are known: what can have bad rows left out is a flow."""
+        if isinstance(node, Rows) and not self.skip:
             return MappedRows(self, node, structure, fields)
-        assert isinstance(node, Flow)
-        return MappedFlow(self, node, structure, fields)
+        return MappedFlow(self, as_flow(node), structure, fields)
+
+    def with_errors(self, mapped: "MappedRows | MappedFlow", on_error: str) -> Node:
+        """Return what it makes of the same rows when bad ones are left out, or raised."""
+        node = mapped.inputs[0].with_errors(on_error)
+        stage = replace(self, skip=on_error == "skip")
+        if node is mapped.inputs[0]:
+            if stage.skip == self.skip:
+                return mapped
+            # What it returns is known: the function need not be tried again.
+            return stage.made(node, mapped.structure, mapped.fields)
+        return stage.build(node)
 
     def _declared(self) -> tuple[Structure, tuple[Field, ...]]:
         leaves, structure = flatten(self.spec)
@@ -87,34 +106,39 @@ class Map(Stage):
         out: Node,
         into: Block,
         context: Context,
-    ) -> None:
-        """Run the function on every row of a finished block, whose numbers are `rows`."""
+    ) -> list[BadRow]:
+        """Run the function on every row of a finished block, whose numbers are `rows`.
+
+        The results of good rows follow each other; the bad ones are returned.
+        """
         results = Results(self.function, out.structure, out.fields, into)
         caller = self.function.caller(node.structure)
-        random = None if self.seed is None else RowRandom(self.seed, context.epoch)
-        executor = context.executor
+        prepare = None
+        if self.seed is not None:
+            random = RowRandom(self.seed, context.epoch)
+            prepare = random.at
+            caller = partial(self._seeded, node.structure, random.at(0))
         numbers = rows.tolist()
-        elements = block.elements(len(numbers), None)
-        for row, leaves in enumerate(elements):
-            if executor.is_closing:
-                raise StreamClosedError("the stream was closed.")
-            where = partial(locate, node, numbers[row], context.epoch)
-            try:
-                if random is None:
-                    result = caller(leaves)
-                else:
-                    result = self._seeded(node.structure, leaves, random.at(numbers[row]))
-            except Exception as error:
-                raise self.function.failure(where(), error) from error
-            results.put(row, result, where)
-        results.finish()
+        bad = run_rows(
+            self.function,
+            caller,
+            zip(numbers, block.elements(len(numbers), None), strict=True),
+            results.put,
+            lambda row: locate(node, row, context.epoch),
+            executor=context.executor,
+            skip=self.skip,
+            prepare=prepare,
+        )
+        results.finish(len(numbers) - len(bad))
+        return bad
 
     def call_once(self, structure: Structure, leaves: Any) -> Any:
         """Call the function with one row, as a trial."""
         random = None if self.seed is None else RowRandom(self.seed, 0).at(0)
         return call(self.function, structure, leaves, random)
 
-    def _seeded(self, structure: Structure, leaves: Any, random: "np.random.Generator") -> Any:
+    def _seeded(self, structure: Structure, random: "np.random.Generator", leaves: Any) -> Any:
+        # One generator for all rows: it was set to this row's numbers.
         return call(self.function, structure, leaves, random)
 
     def describe(self) -> str:
@@ -124,7 +148,7 @@ class Map(Stage):
 
     def fingerprint(self) -> Any:
         """Return the name of the function, not its code: a comment may change between runs."""
-        return [self.describe()]
+        return [self.describe(), "skip"] if self.skip else [self.describe()]
 
 
 def call(
@@ -202,13 +226,20 @@ class MappedRows(StageRows):
         self.input.read(rows, block, context)
         self.stage.apply(self.input, block.finish(), as_index(rows), self, out, context)
 
+    def with_errors(self, on_error: str) -> Node:
+        """Return a flow where rows that the function fails on are left out, or these rows."""
+        return self.stage.with_errors(self, on_error)
+
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows that the function is called with."""
         return self.input.block_nbytes(num_rows) + self.input.staging_nbytes(num_rows)
 
 
 class MappedFlow(StageFlow):
-    """The function of every row of a flow; the cursor is the row's number, and that of the input."""
+    """The function of every row of a flow; the cursor is the row's number, and that of the input.
+
+    Where bad rows are left out, rows keep the numbers that they have in the input.
+    """
 
     stage: Map
     decision: Any = None
@@ -221,6 +252,12 @@ class MappedFlow(StageFlow):
         self.structure = structure
         self.fields = fields
         self.follows_epoch = flow.follows_epoch or stage.seed is not None
+        if stage.skip:
+            self.num_rows = ENDLESS if flow.is_endless else None
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the rows with those that the function fails on left out, or raised."""
+        return self.stage.with_errors(self, on_error)
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield mapped parcels, made ahead in parallel."""
@@ -232,7 +269,7 @@ class MappedFlow(StageFlow):
                 yield number, parcel
                 number += parcel.size
 
-        def apply(item: tuple[int, Parcel]) -> Parcel:
+        def apply(item: tuple[int, Parcel]) -> tuple[Parcel, list[BadRow]]:
             first, parcel = item
             mark = context.clock.enter()
             block = context.block(self, parcel.size)
@@ -240,15 +277,34 @@ class MappedFlow(StageFlow):
             remote = context.placement.get(id(self))
             if remote is not None:
                 index = np.arange(parcel.size)
-                remote.run(lambda into: into.copy_from(parcel.block, index), rows, block, context)
+                bad = remote.run(
+                    lambda into: into.copy_from(parcel.block, index), rows, block, context
+                )
             else:
-                self.stage.apply(self.input, parcel.block, rows, self, block, context)
+                origin = self.inputs[0]
+                bad = self.stage.apply(origin, parcel.block, rows, self, block, context)
             context.clock.leave(mark, self, parcel.size)
-            return Parcel(block.finish(), parcel.size, partial(_after, first, parcel.cursor_after))
+            after: CursorAfter = partial(_after, first, parcel.cursor_after)
+            size = parcel.size - len(bad)
+            if bad:
+                kept = kept_rows(parcel.size, bad)
+                after = partial(passed_after, first, kept, parcel.size, parcel.cursor_after)
+            return Parcel(block.finish(), size, after), bad
 
-        return context.executor.ordered(
+        found = context.executor.ordered(
             apply, numbered(), lambda item: self.block_nbytes(item[1].size)
         )
+        return sifted(found, context.skipped)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what leaving rows out costs."""
+        if not self.stage.skip:
+            return ()
+        note = (
+            f"on_error='skip' reads the rows of {self.describe()} forward: which ones there are is known "
+            "at the end. A shuffle after it mixes windows; one before it mixes all rows."
+        )
+        return (note,)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input keeps, its blocks in flight, and the mapped ones."""

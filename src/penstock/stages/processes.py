@@ -1,11 +1,11 @@
-"""map in worker processes: for functions that hold the interpreter lock, decided by measurement."""
+"""map and filter in worker processes: for functions that hold the interpreter lock, decided by measurement."""
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from penstock.fields import Field, allocate_block, block_nbytes
 from penstock.lazy import lazy
 from penstock.memory import Account, allocate_plain, process_ledger
 from penstock.nest import Structure
-from penstock.rows import Context, Index, Node, Rows, RowSet, plain_context, rows_per_block
+from penstock.rows import Context, Index, Rows, RowSet, plain_context, rows_per_block
+from penstock.stages.filter import ANSWER_STRUCTURE, ANSWERS, Filter, FilteredFlow
+from penstock.stages.functions import BadRow, caused
 from penstock.stages.map import Map, MappedFlow, MappedRows, example_row, locate
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ else:
 _MOST_PICKLE = 16 << 20  # A larger function takes longer to send than it saves.
 _WORTH_SECONDS = 0.5  # Starting processes takes about this long, all in all.
 _WORTH_CALL = 20e-6  # A shorter function costs less than sending its rows does.
+
+FunctionNode = MappedRows | MappedFlow | FilteredFlow
+"""A node that runs a function of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Decision:
         return f"{self.stage} on {where}: {self.reason}"
 
 
-def decide(node: MappedRows | MappedFlow, num_processes: int | None) -> Decision:
+def decide(node: FunctionNode, num_processes: int | None) -> Decision:
     """Return where the function of a node runs; measured once for each dataset."""
     call = node.stage.describe()
     if num_processes is not None:
@@ -53,18 +58,18 @@ def decide(node: MappedRows | MappedFlow, num_processes: int | None) -> Decision
     return decision
 
 
-def _measured(node: MappedRows | MappedFlow, call: str) -> Decision:
+def _measured(node: FunctionNode, call: str) -> Decision:
     reason = workers.unavailable_reason()
     if reason is not None:
         return Decision(call, 0, reason)
     cores = len(os.sched_getaffinity(0))
     if cores < 2:
         return Decision(call, 0, "there is one core only")
-    leaves, _, _ = example_row(node.input)
+    leaves, _, _ = example_row(node.inputs[0])
     function = partial(node.stage.call_once, node.input.structure, tuple(leaves))
     try:
         quick = workers.holds_lock(function, budget_seconds=0.002)
-        rows = node.num_rows
+        rows = node.input.num_rows
         if quick.seconds_per_call < _WORTH_CALL:
             return Decision(call, 0, f"a call takes {quick.seconds_per_call * 1e6:.0f} us only")
         if rows is not None and quick.seconds_per_call * rows < _WORTH_SECONDS:
@@ -83,10 +88,11 @@ def _measured(node: MappedRows | MappedFlow, call: str) -> Decision:
     return Decision(call, cores, measured.reason)
 
 
-def _task(node: MappedRows | MappedFlow) -> "_RowsTask":
-    return _RowsTask(
-        node.stage, node.input.structure, node.input.fields, node.structure, node.fields
-    )
+def _task(node: FunctionNode) -> "_RowsTask":
+    structure, fields = node.structure, node.fields
+    if isinstance(node, FilteredFlow):
+        structure, fields = ANSWER_STRUCTURE, ANSWERS
+    return _RowsTask(node.stage, node.input.structure, node.input.fields, structure, fields)
 
 
 class _Stand(Rows):
@@ -129,16 +135,19 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class _RowsTask:
-    """What runs in the worker: a map over the rows of one block."""
+    """What runs in the worker: a function over the rows of one block."""
 
-    stage: Map
+    stage: Map | Filter
     structure: Structure
     fields: tuple[Field, ...]
     out_structure: Structure
     out_fields: tuple[Field, ...]
 
     def __call__(self, inputs: list[Array], outputs: list[Array], meta: Any) -> Any:
-        """Fill `outputs`; return the values of the fields of variable size, or what went wrong."""
+        """Fill `outputs`; return the values of the fields of variable size and the bad rows.
+
+        Or what went wrong, if bad rows are not left out.
+        """
         numbers, epoch, lists, lengths = meta
         stand = _Stand(self.structure, self.fields)
         source = _block(self.fields, inputs, lengths)
@@ -149,16 +158,24 @@ class _RowsTask:
         into = _block(self.out_fields, outputs, [None] * len(outputs))
         made = _Stand(self.out_structure, self.out_fields)
         try:
-            self.stage.apply(stand, source.finish(), numbers, made, into, plain_context(epoch))
-        except FunctionError as error:
-            cause = error.__cause__ or error
-            text = "".join(traceback.format_exception(cause))
-            return _Failed(stand.located, _sendable(cause), is_users=True, traceback_text=text)
+            bad = self.stage.apply(
+                stand, source.finish(), numbers, made, into, plain_context(epoch)
+            )
         except PenstockError as error:
-            return _Failed(stand.located, error, is_users=False, traceback_text="")
+            return _failed(stand.located, error)
         columns = into.finish().columns
-        size = len(numbers)
-        return [list(column.values(size)) for column in columns if not isinstance(column, Fixed)]
+        size = len(numbers) - len(bad)
+        values = [list(c.values(size)) for c in columns if not isinstance(c, Fixed)]
+        return values, [(row.place, _failed(int(numbers[row.place]), row.error)) for row in bad]
+
+
+def _failed(row: int, error: PenstockError) -> _Failed:
+    if not isinstance(error, FunctionError):
+        return _Failed(row, error, is_users=False, traceback_text="")
+    cause = error.__cause__ or error
+    notes = getattr(error, "__notes__", ())
+    text = "".join(notes or traceback.format_exception(cause))
+    return _Failed(row, _sendable(cause), is_users=True, traceback_text=text)
 
 
 def _sendable(error: BaseException) -> BaseException:
@@ -183,11 +200,11 @@ def _block(fields: tuple[Field, ...], arrays: list[Array], lengths: list[Index |
 
 
 class RemoteMap:
-    """The worker processes of one map, for as long as a stream runs."""
+    """The worker processes of one function, for as long as a stream runs."""
 
     def __init__(
         self,
-        node: MappedRows | MappedFlow,
+        node: FunctionNode,
         decision: Decision,
         block: int,
         budget: int,
@@ -195,9 +212,11 @@ class RemoteMap:
     ) -> None:
         self.node = node
         self.retries = retries
+        self.fields = _task(node).out_fields
         name = node.stage.describe()
         size = rows_per_block(node, block)
-        nbytes = self._nbytes(node.input, size) + self._nbytes(node, size) + (1 << 16)
+        rows = block_nbytes(node.input.fields, size, aligned=node.input.is_batched)
+        nbytes = rows + block_nbytes(self.fields, size, aligned=node.is_batched) + (1 << 16)
         total = (decision.num_processes + 2) * nbytes
         self.account: Account = process_ledger.open(
             f"the workers of {name}",
@@ -216,10 +235,6 @@ class RemoteMap:
             raise
         self.account.charge(total)
 
-    @staticmethod
-    def _nbytes(node: Node, size: int) -> int:
-        return block_nbytes(node.fields, size, aligned=node.is_batched)
-
     def close(self) -> None:
         """End the processes."""
         self.pool.close()
@@ -227,9 +242,12 @@ class RemoteMap:
 
     def run(
         self, fill: Callable[[Block], None], numbers: Index, out: Block, context: Context
-    ) -> None:
-        """Read rows into shared memory, have a worker map them, and copy the results to `out`."""
-        made = self._shared(self.node, len(numbers))
+    ) -> list[BadRow]:
+        """Read rows into shared memory, have a worker call the function, and copy the results to `out`.
+
+        Return the bad rows, where those are left out.
+        """
+        made = self._shared(self.fields, len(numbers), aligned=self.node.is_batched)
         for left in range(self.retries, -1, -1):
             try:
                 result = self._submit(fill, numbers, made, context)
@@ -238,24 +256,28 @@ class RemoteMap:
                 raise StreamClosedError("the stream was closed.") from error
             except workers.WorkerDied as error:
                 if left == 0:
-                    where = locate(self.node.input, int(numbers[0]), context.epoch)
+                    where = locate(self.node.inputs[0], int(numbers[0]), context.epoch)
                     rows = f"one of {len(numbers)} rows from {where} on"
                     raise self.node.stage.function.failure(rows, error) from error
         if isinstance(result, _Failed):
-            self._raise(result, context)
-        variable = iter(result)
-        index = np.arange(len(numbers))
+            failure = self._failure(result, context)
+            raise failure from failure.__cause__
+        values, bad = result
+        variable = iter(values)
+        index = np.arange(len(numbers) - len(bad))
         for sink, mine in zip(out.sinks, made.sinks, strict=True):
             if isinstance(sink, Fixed) and isinstance(mine, Fixed):
                 sink.copy_from(mine, index)
             elif isinstance(sink, Pieces):
                 sink.put(next(variable))
+        return [BadRow(place, self._failure(failed, context)) for place, failed in bad]
 
     def _submit(
         self, fill: Callable[[Block], None], numbers: Index, made: Block, context: Context
     ) -> Any:
         # Filled anew at each try: a worker that died may have changed its rows.
-        source = self._shared(self.node.input, len(numbers))
+        rows = self.node.input
+        source = self._shared(rows.fields, len(numbers), aligned=rows.is_batched)
         fill(source)
         source.finish()
         size = len(numbers)
@@ -270,15 +292,16 @@ class RemoteMap:
         )
         return future.result().value
 
-    def _raise(self, failed: _Failed, context: Context) -> Never:
-        if not failed.is_users:
-            raise failed.error
-        where = locate(self.node.input, failed.row, context.epoch)
+    def _failure(self, failed: _Failed, context: Context) -> PenstockError:
+        if isinstance(failed.error, PenstockError) and not failed.is_users:
+            return failed.error
+        where = locate(self.node.inputs[0], failed.row, context.epoch)
         failed.error.__cause__ = workers.RemoteTraceback(failed.traceback_text)
-        raise self.node.stage.function.failure(where, failed.error) from failed.error
+        failure = self.node.stage.function.failure(where, failed.error)
+        return caused(failure, failed.error, failed.traceback_text if self.node.stage.skip else "")
 
-    def _shared(self, node: Node, size: int) -> Block:
-        return allocate_block(node.fields, size, self._lease, aligned=node.is_batched)
+    def _shared(self, fields: Sequence[Field], size: int, *, aligned: bool) -> Block:
+        return allocate_block(fields, size, self._lease, aligned=aligned)
 
     def _lease(self, nbytes: int) -> Array:
         memory = self.pool.arena.lease(max(nbytes, 1))

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.columns import Block
+from penstock.lazy import lazy
 from penstock.memory import format_nbytes
 from penstock.order import Permutation
 from penstock.rows import (
@@ -20,11 +22,15 @@ from penstock.rows import (
     as_index,
     rows_per_block,
 )
-from penstock.stages.cache import KeptFlow
-from penstock.stages.scatter import ScatteredRows
+from penstock.stages.kept import KeptFlow
 from penstock.stages.segment import Segment
 from penstock.stages.stage import Stage, StageFlow, StageRows
 from penstock.stages.window import WindowedRows
+
+if TYPE_CHECKING:
+    from penstock.stages import scatter
+else:
+    scatter = lazy("penstock.stages.scatter")  # It brings much of io along.
 
 WINDOW_NBYTES = 64 << 20
 _SCATTER_NBYTES = 48 << 20  # What a thread takes that scatters rows to scratch.
@@ -52,7 +58,7 @@ class Shuffle(Stage):
             is_small = node.row_nbytes < LARGE_ROW_NBYTES or (node.chunk_rows or 1) > 1
             if node.chunk_rows is not None and is_small:
                 if self.exact and node.num_rows * node.row_nbytes > window:
-                    return ScatteredRows(self, node, seed=self.seed)
+                    return scatter.ScatteredRows(self, node, seed=self.seed)
                 return WindowedRows(self, node, seed=self.seed, window_nbytes=window)
             return ShuffledRows(self, node)
         assert isinstance(node, Flow)

@@ -18,7 +18,7 @@ from penstock.rows import Index
 
 # So that 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 or 96 ranks can own whole lanes.
 _LANES = (192, 96, 48, 24, 12, 6, 4, 3, 2, 1)
-_SPREAD = 100  # Rows in a row over which the mixing is judged: about a batch.
+_SPREAD = 100  # Rows over which the mixing is judged: about a batch.
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,10 @@ class WindowOrder:
     def mixing(self) -> float:
         """Return how well rows are mixed, from 0 (file order) to 1 (perfect).
 
-        If all rows of a block are alike, the mean over `_SPREAD` rows in a row varies more than it
-        would after a perfect shuffle, since two of them are of one block too often. This is the
-        ratio of the two variances.
+        If all rows of a block are alike, the mean over `_SPREAD` rows of a window varies more than
+        it would after a perfect shuffle, since two of them are of one block too often. This is the
+        ratio of the two variances. Rows that follow each other are of different lanes, and so of
+        different blocks: a batch is mixed better than that, and batches among each other as it says.
         """
         if self.is_whole or self.num_rows <= self.block_rows:
             return 1.0

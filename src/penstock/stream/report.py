@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import indent
 
 from penstock.memory import format_nbytes
 
@@ -38,7 +39,7 @@ class Report:
     num_skipped: int = 0
     """Bad rows that were left out, by `on_error="skip"`."""
     skipped: tuple[str, ...] = ()
-    """What was wrong with the first few of them, and where they are."""
+    """What was wrong with the first few of them and where they are; for functions, with tracebacks."""
 
     @property
     def elements_per_second(self) -> float:
@@ -72,7 +73,7 @@ class Report:
             yield f"  decided           {decision}"
         if self.num_skipped:
             yield f"  skipped           {self.num_skipped} bad rows"
-            yield from (f"    {error}" for error in self.skipped)
+            yield from (indent(error, "    ") for error in self.skipped)
         yield f"  bottleneck        {self.bottleneck}{self._advice()}"
 
     def _advice(self) -> str:

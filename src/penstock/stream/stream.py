@@ -20,8 +20,7 @@ from penstock.plan import Plan
 from penstock.resources import Resources
 from penstock.rows import Context, Cursor, Executor, Inline, Parcel, Rows
 from penstock.skipped import Skipped
-from penstock.stages.map import MappedFlow, MappedRows
-from penstock.stages.processes import RemoteMap, decide
+from penstock.stages.processes import FunctionNode, RemoteMap, decide
 from penstock.stages.segment import Segment
 from penstock.stream.report import Report, StageTime
 from penstock.stream.threads import Pump, Threads
@@ -86,7 +85,7 @@ class _Engine:
         """Decide where the user's functions run, and start the processes that it takes."""
         placement: dict[int, RemoteMap] = {}
         for node in walk(plan.node):
-            if isinstance(node, MappedRows | MappedFlow):
+            if isinstance(node, FunctionNode):
                 decision = decide(node, plan.processes)
                 self.decisions.append(str(decision))
                 if decision.num_processes and (plan.is_threaded or plan.processes):

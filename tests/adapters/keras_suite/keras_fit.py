@@ -6,9 +6,9 @@ import threading
 import keras
 import numpy as np
 import pytest
-from adapters.keras_suite.models import BACKEND, StepLosses, make_model, same_weights
 
 import penstock as ps
+from adapters.keras_suite.models import BACKEND, StepLosses, make_model, same_weights
 
 
 def both(x, y, *, batch_size=32, epochs=2, make=make_model, feed_data=None, **fit_options):
@@ -91,9 +91,7 @@ def test_dict_inputs_and_several_outputs(data, has_weight):
         verbose=0,
         callbacks=[expected],
     )
-    two_in_two_out().fit(
-        ps.from_arrays(nest).batch(32).to_keras(), verbose=0, callbacks=[found]
-    )
+    two_in_two_out().fit(ps.from_arrays(nest).batch(32).to_keras(), verbose=0, callbacks=[found])
     assert found.steps == expected.steps
 
 
@@ -229,7 +227,7 @@ def test_steps_per_epoch_goes_on_through_the_data_across_epochs(steps_per_execut
 def test_an_infinite_dataset_needs_steps_per_epoch():
     model, seen = counting_model(40)
     feed = ps.from_arrays(numbered(40)).shuffle(seed=0).repeat().batch(8).to_keras()
-    with pytest.raises(ValueError, match="never ends.*steps_per_epoch"):
+    with pytest.raises(ValueError, match=r"never ends.*steps_per_epoch"):
         model.fit(feed, verbose=0)
     model.fit(feed, steps_per_epoch=5, epochs=2, verbose=0)
     assert (seen() == 2).all()
@@ -251,7 +249,7 @@ def our_threads():
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("steps_per_execution", STEPS[:2])
 def test_an_error_in_a_callback_ends_the_stream(error, steps_per_execution):
-    model, seen = counting_model(40_000, steps_per_execution=steps_per_execution)
+    model, _ = counting_model(40_000, steps_per_execution=steps_per_execution)
     feed = ps.from_arrays(numbered(40_000)).batch(8).to_keras()
 
     class Fails(keras.callbacks.Callback):
@@ -312,7 +310,9 @@ def test_the_smallest_budget_trains_as_fresh_copies_do(data):
     found = make_model()
     found.fit(small.to_keras(), epochs=3, verbose=0)
     expected = make_model()
-    expected.fit(ds.map(lambda *leaves: tuple(map(np.copy, leaves))).to_keras(), epochs=3, verbose=0)
+    expected.fit(
+        ds.map(lambda *leaves: tuple(map(np.copy, leaves))).to_keras(), epochs=3, verbose=0
+    )
     assert same_weights(found, expected)
 
 

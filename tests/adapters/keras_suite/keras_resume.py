@@ -1,0 +1,98 @@
+"""The checkpoint goes on exactly where it saved, whatever feeds the model. ../test_resume.py kills for real."""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import penstock as ps
+from adapters.keras_suite.models import BACKEND, same_weights
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from keras_training import NUM_ROWS, RowsSeen, dataset
+
+KINDS = ["rows", "filter", "steps"] + ([] if BACKEND == "torch" else ["several"])
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt(keras.callbacks.Callback):
+    """Raises after so many steps, as if the process had died then."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise Stop
+
+
+def make(kind):
+    keras.utils.set_random_seed(0)
+    layers = [RowsSeen(), keras.layers.Dense(3), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((5,)), *layers])
+    steps = 3 if kind == "several" else 1
+    model.compile(keras.optimizers.Adam(1e-3), "mse", metrics=["mae"], steps_per_execution=steps)
+    return model, layers[0]
+
+
+def run(kind, folder, stop_at=None, epochs=2):
+    model, counter = make(kind)
+    feed = dataset(kind).to_keras()
+    saving = [feed.checkpoint(str(folder), every_batches=2)]
+    history = model.fit(
+        feed,
+        epochs=epochs,
+        verbose=0,
+        steps_per_epoch=7 if kind == "steps" else None,
+        callbacks=saving if stop_at is None else [*saving, StopAt(stop_at)],
+    )
+    return model, keras.ops.convert_to_numpy(counter.seen.value), history.history
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_cut_short_anywhere_ends_with_the_same_weights(tmp_path, kind):
+    expected, seen, history = run(kind, tmp_path / "whole")
+    for stops in ([1], [5, 3], [7], [13, 2]):
+        if kind == "several":
+            stops = [1 + stop // 3 for stop in stops]
+        folder = tmp_path / f"cut{stops}"
+        for stop in stops:
+            with pytest.raises(Stop):
+                run(kind, folder, stop)
+        found, found_seen, found_history = run(kind, folder)
+        assert same_weights(found, expected), (kind, stops)
+        assert np.array_equal(found_seen, seen)
+        assert found_history["mae"][-1] == history["mae"][-1], (kind, stops)
+        assert found_history["loss"][-1] == history["loss"][-1], (kind, stops)
+    if kind == "rows":
+        assert (seen == 2).all()
+        assert len(seen) == NUM_ROWS
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    first, seen, _ = run("rows", tmp_path)
+    again, seen_again, _ = run("rows", tmp_path)
+    assert same_weights(first, again)
+    _, seen_more, _ = run("rows", tmp_path, epochs=3)
+    assert np.array_equal(seen, seen_again)
+    assert (seen_more == 3).all()
+
+
+def test_a_checkpoint_of_another_model_or_pipeline_is_refused(tmp_path):
+    run("rows", tmp_path)
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    feed = dataset("rows").to_keras()
+    with pytest.raises(ps.StateError, match=r"another model or backend.*Remove"):
+        model.fit(feed, verbose=0, callbacks=[feed.checkpoint(str(tmp_path))])
+    model, _ = make("rows")
+    feed = dataset("filter").to_keras()
+    with pytest.raises(ps.StateError, match="another pipeline"):
+        model.fit(feed, epochs=3, verbose=0, callbacks=[feed.checkpoint(str(tmp_path))])

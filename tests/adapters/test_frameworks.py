@@ -1,0 +1,224 @@
+"""Batches as JAX, PyTorch and TensorFlow take them: the same rows, our memory, and never another's."""
+
+import json
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.nest import flatten
+
+jax = pytest.importorskip("jax")
+torch = pytest.importorskip("torch")
+
+NUM_ROWS = 500
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    return {"x": rng.random((NUM_ROWS, 7), np.float32), "n": np.arange(NUM_ROWS, dtype="int32")}
+
+
+def dataset(batch_size=32):
+    return ps.from_arrays(arrays()).shuffle(seed=0).batch(batch_size)
+
+
+def expected(ds, epoch):
+    with ds.stream(epoch=epoch) as stream:
+        return [[np.array(leaf) for leaf in flatten(batch)[0]] for batch in stream]
+
+
+def same(batches, wanted):
+    found = [[np.asarray(leaf) for leaf in flatten(batch)[0]] for batch in batches]
+    return len(found) == len(wanted) and all(
+        np.array_equal(a, b) and a.dtype == b.dtype
+        for mine, theirs in zip(found, wanted, strict=True)
+        for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+FEEDS = {
+    "jax": lambda ds, **options: ds.to_jax(**options),
+    "torch": lambda ds, **options: ds.to_torch(**options),
+}
+
+
+@pytest.fixture(params=FEEDS)
+def make(request):
+    return FEEDS[request.param]
+
+
+@pytest.mark.parametrize("device_memory", [None, "1GB", 10])
+def test_each_iteration_is_the_next_epoch_wherever_the_data_is(make, device_memory):
+    ds = dataset()
+    feed = make(ds, device_memory=device_memory)
+    assert len(feed) == len(ds)
+    for epoch in range(3):
+        assert same(feed, expected(ds, epoch))
+
+
+@pytest.mark.parametrize("device_memory", [None, "1GB"])
+def test_a_feed_goes_on_from_every_state(make, device_memory):
+    ds = dataset(100)
+    for done in range(1, len(ds) + 1):
+        feed = make(ds, device_memory=device_memory)
+        batches = iter(feed)
+        for _ in range(done):
+            next(batches)
+        state = json.loads(json.dumps(feed.state()))
+        feed.close()
+        batches.close()
+        other = make(ds, device_memory=device_memory)
+        other.resume(state)
+        rest = expected(ds, 0)[done:] or expected(ds, 1)
+        assert same(other, rest)
+        with ds.stream(state=state) as stream:
+            assert same(stream, rest)
+
+
+def test_bytes_are_copied_once_if_resident_and_once_an_epoch_if_streamed(make):
+    ds = dataset()
+    data = sum(array.nbytes for array in arrays().values())
+    resident, streamed = make(ds, device_memory="1GB"), make(ds, device_memory=data - 1)
+    for epoch in (1, 2, 3):
+        assert len(list(resident)) == len(list(streamed)) == len(ds)
+        assert resident.traffic.to_device_nbytes == data
+        assert resident.traffic.index_nbytes == epoch * NUM_ROWS * 8
+        assert streamed.traffic.to_device_nbytes == epoch * data
+    assert "resident on the device" in str(resident.explain())
+    assert "streamed to the device: its 16 KB against 16 KB" in str(streamed.explain())
+    mapped = make(ds.map(lambda row: row), device_memory="1GB")
+    assert "streamed to the device: only arrays" in str(mapped.explain())
+
+
+def address(leaf):
+    return leaf.data_ptr() if hasattr(leaf, "data_ptr") else leaf.unsafe_buffer_pointer()
+
+
+def test_batches_on_the_cpu_are_the_memory_of_the_stream(make, monkeypatch):
+    handed = []
+    from penstock.stream import Stream
+
+    following = Stream.__next__
+
+    def noted(self):
+        batch = following(self)
+        handed.append([leaf.__array_interface__["data"][0] for leaf in flatten(batch)[0]])
+        return batch
+
+    monkeypatch.setattr(Stream, "__next__", noted)
+    found = [[address(leaf) for leaf in flatten(batch)[0]] for batch in make(dataset())]
+    assert found == handed
+    assert all(place % 64 == 0 for places in handed for place in places)
+
+
+def test_the_smallest_budget_never_changes_a_batch_that_is_in_use(make):
+    ds = dataset(16)
+    small = ds.with_options(memory=ds.explain().need_nbytes)
+    feed = make(small)
+    for epoch in range(8):
+        wanted = expected(ds, epoch)
+        total = 0.0
+        for batch, (numbers, values) in zip(feed, wanted, strict=True):
+            total += float(batch["x"].sum())
+            assert np.array_equal(np.asarray(batch["n"]), numbers)
+            assert np.array_equal(np.asarray(batch["x"]), values)
+        assert np.isclose(total, sum(values.sum() for _, values in wanted), rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*still referred to:penstock.PenstockWarning")
+def test_all_batches_can_be_kept(make):
+    ds = dataset(16)
+    feed = make(ds.with_options(memory=ds.explain().need_nbytes))
+    kept = [list(feed) for _ in range(3)]
+    assert all(same(batches, expected(ds, epoch)) for epoch, batches in enumerate(kept))
+
+
+def test_jax_trains_the_same_on_the_smallest_budget_as_on_copies():
+    ds = dataset(16)
+    small = ds.with_options(memory=ds.explain().need_nbytes)
+
+    @jax.jit
+    def step(weights, batch):
+        return weights + 0.1 * batch["x"].mean(axis=0) * (1 + weights)
+
+    found = wanted = np.zeros(7, np.float32)
+    feed = small.to_jax()
+    for epoch in range(10):
+        for batch in feed:
+            found = step(found, batch)  # Runs later than this line.
+        for numbers, values in expected(ds, epoch):
+            wanted = step(wanted, {"x": values, "n": numbers})
+    assert np.array_equal(np.asarray(found), np.asarray(wanted))
+
+
+def test_jax_spreads_batches_by_a_sharding():
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    feed = dataset().to_jax(sharding=sharding)
+    assert next(iter(feed))["x"].sharding == sharding
+
+
+def test_torch_stands_where_a_data_loader_would():
+    feed = dataset().to_torch()
+    assert (feed.batch_size, len(feed), feed.num_workers) == (32, 16, 0)
+    batch = next(iter(feed))
+    assert batch["x"].dtype == torch.float32
+    assert batch["x"].shape == (32, 7)
+
+
+class FakeCuda:
+    """Notes what is asked of CUDA, in order."""
+
+    class Leaf:
+        def __init__(self, log):
+            self.log = log
+
+        def pin_memory(self):
+            self.log.append("pin")
+            return self
+
+        def to(self, target, *, non_blocking):
+            self.log.append(f"to {target.type} {non_blocking}")
+            return self
+
+        def record_stream(self, stream):
+            self.log.append(f"record {stream.name}")
+
+    def __init__(self):
+        self.log = []
+        self.type = "cuda"
+        self.cuda = self
+
+    def Stream(self, target):  # noqa: N802  # torch's name
+        return "side"
+
+    def stream(self, side):
+        import contextlib
+
+        self.log.append(f"enter {side}")
+        return contextlib.nullcontext()
+
+    name = "current"
+
+    def current_stream(self, target):
+        return self
+
+    def wait_stream(self, side):
+        self.log.append(f"wait {side}")
+
+
+def test_cuda_batches_go_through_pinned_memory_on_a_stream_of_their_own():
+    from penstock.adapters.torch_upload import uploader
+
+    cuda = FakeCuda()
+    leaf = FakeCuda.Leaf(cuda.log)
+    assert uploader(cuda, cuda)((leaf,)) == (leaf,)
+    assert cuda.log == ["enter side", "pin", "to cuda True", "wait side", "record current"]
+
+
+def test_text_and_single_rows_are_refused_with_the_cure(make):
+    name = "to_jax" if make is FEEDS["jax"] else "to_torch"
+    with pytest.raises(ValueError, match=rf"right: ds\.batch\(32\)\.{name}\(\)"):
+        make(ps.from_arrays(np.arange(3)))
+    with pytest.raises(TypeError, match=r"field .value. is .* numbers only"):
+        make(ps.from_arrays(["a", "b"]).batch(2))

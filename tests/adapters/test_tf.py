@@ -1,0 +1,123 @@
+"""to_tf is a true tf.data.Dataset: specs, cardinality, epochs, states, and memory that stays as it was."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+tf = pytest.importorskip("tensorflow")
+
+NUM_ROWS = 300
+
+
+def dataset(batch_size=32, *, drop_remainder=False, width=16):
+    rng = np.random.default_rng(0)
+    x = rng.random((NUM_ROWS, width), np.float32)
+    rows = ps.from_arrays((x, np.arange(NUM_ROWS))).shuffle(seed=0)
+    return rows.batch(batch_size, drop_remainder=drop_remainder)
+
+
+def expected(ds, epoch):
+    with ds.stream(epoch=epoch) as stream:
+        return [tuple(map(np.array, batch)) for batch in stream]
+
+
+def same(batches, wanted):
+    found = [tuple(np.asarray(leaf) for leaf in batch) for batch in batches]
+    return len(found) == len(wanted) and all(
+        all(map(np.array_equal, mine, theirs)) for mine, theirs in zip(found, wanted, strict=True)
+    )
+
+
+# 5 floats a row: batches of 32 are not a multiple of 64 bytes, so that there is a gap between them.
+@pytest.mark.parametrize("width", [16, 5])
+@pytest.mark.parametrize("kind", ["plain", "map", "batches", "filter", "small"])
+def test_each_iteration_is_the_next_epoch(kind, width):
+    ds = dataset(32, width=width)
+    if kind == "map":
+        ds = ds.map(lambda x, n: (x + 1, n))
+    if kind == "batches":
+        ds = ds.shuffle(seed=1)  # Puts the short batch anywhere.
+    if kind == "filter":
+        ds = ds.filter(lambda x, n: n[0] % 2 == 0)
+    if kind == "small":
+        ds = ds.with_options(memory=ds.explain().need_nbytes)
+    feed = ds.to_tf()
+    for epoch in range(3):
+        assert same(feed, expected(ds, epoch))
+
+
+def test_spec_and_cardinality_are_complete():
+    feed = dataset().to_tf()
+    assert feed.element_spec == (
+        tf.TensorSpec((None, 16), tf.float32),
+        tf.TensorSpec((None,), tf.int64),
+    )
+    assert feed.cardinality() == 10
+    whole = dataset(drop_remainder=True).to_tf()
+    assert whole.element_spec[0].shape == (32, 16)
+    assert whole.cardinality() == 9
+    assert dataset().repeat().to_tf().cardinality() == tf.data.INFINITE_CARDINALITY
+
+
+def test_it_is_a_tf_data_dataset():
+    feed = dataset().to_tf()
+    assert isinstance(feed, tf.data.Dataset)
+    doubled = feed.map(lambda x, n: (x * 2, n)).take(3)
+    with dataset().stream() as stream:
+        assert np.array_equal(next(iter(doubled))[0], next(stream)[0] * 2)
+
+
+def test_it_goes_on_from_a_state():
+    ds = dataset()
+    feed = ds.to_tf()
+    for done, _ in enumerate(feed, start=1):
+        if done == 4:
+            break
+    state = feed.state(4)
+    feed.close()
+    rest = expected(ds, 0)[4:]
+    assert same(ds.to_tf(state=state), rest)
+    with ds.stream(state=state) as stream:
+        assert same(stream, rest)
+
+
+def test_text_becomes_strings():
+    feed = ps.from_arrays((["a", "bc", "d"], np.arange(3))).batch(2).to_tf()
+    assert [batch[0].numpy().tolist() for batch in feed] == [[b"a", b"bc"], [b"d"]]
+
+
+@pytest.mark.filterwarnings("ignore:.*still referred to:penstock.PenstockWarning")
+def test_all_batches_can_be_kept_on_the_smallest_budget():
+    ds = dataset(16)
+    feed = ds.with_options(memory=ds.explain().need_nbytes).to_tf()
+    kept = [list(feed) for _ in range(3)]
+    assert all(same(batches, expected(ds, epoch)) for epoch, batches in enumerate(kept))
+
+
+def test_tensors_made_for_keras_are_our_memory_where_it_is_on_64_bytes():
+    from penstock.adapters.alignment import aligned
+    from penstock.adapters.tf_arrays import converter
+
+    convert = converter(ps.ArraySpec((None,), "float32"), tf)
+    array = aligned(np.arange(64, dtype="float32"))
+    tensor = convert(array)
+    array[0] = 7
+    assert tensor.numpy()[0] == 7
+    away = np.arange(80, dtype="float32")[1:65]
+    tensor = convert(away)
+    away[0] = 9
+    assert tensor.numpy()[0] == 1
+    assert converter(ps.ArraySpec((), str), tf) is None
+
+
+def test_mirrored_strategy_splits_each_batch():
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    spread = strategy.experimental_distribute_dataset(dataset().to_tf())
+    rows = [strategy.experimental_local_results(batch[1])[0].numpy() for batch in spread]
+    assert sorted(np.concatenate(rows)) == list(range(NUM_ROWS))
+
+
+def test_single_rows_are_refused_with_the_cure():
+    with pytest.raises(ValueError, match=r"right: ds\.batch\(32\)\.to_tf\(\)"):
+        ps.from_arrays(np.arange(3)).to_tf()

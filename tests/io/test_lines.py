@@ -1,0 +1,52 @@
+"""Text in pieces of whole lines."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.io import lines
+from penstock.io.errors import DataError
+from penstock.io.lines import read_pieces
+from penstock.io.open import open_reader
+from penstock.io.paths import expand
+
+
+def pieces_of(data: bytes, **options: object) -> list[lines.Piece]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.txt"
+        path.write_bytes(data)
+        with open_reader(expand(path)[0]) as reader:
+            return list(read_pieces(reader, **options))
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", b'"', b"bcd"])).map(b"".join), st.integers(1, 9))
+def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int) -> None:
+    before = lines.PIECE_NBYTES
+    lines.PIECE_NBYTES = nbytes
+    try:
+        for quote in (b"", b'"'):
+            found = pieces_of(data, quote=quote)
+            assert b"".join(piece.data for piece in found) == data
+            line = 1
+            for piece in found:
+                assert piece.line == line
+                line += piece.data.count(b"\n")
+            for piece in found[:-1]:
+                assert piece.data.endswith(b"\n")
+                assert not quote or data.count(b'"', 0, piece.end) % 2 == 0
+            for piece in found:
+                rest = pieces_of(data, offset=piece.offset, line=piece.line, quote=quote)
+                assert b"".join(one.data for one in rest) == data[piece.offset :]
+    finally:
+        lines.PIECE_NBYTES = before
+
+
+def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "PIECE_NBYTES", 16)
+    monkeypatch.setattr(lines, "_MOST_NBYTES", 64)
+    with pytest.raises(DataError, match="line 2 has no end within 64 bytes.*quote"):
+        pieces_of(b'a\n"' + b"x" * 1000, quote=b'"')

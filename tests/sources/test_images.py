@@ -1,0 +1,131 @@
+"""Folders of images: decoded rows, labels from folders, one size or ragged."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+from penstock.io.errors import DataError
+from tests.conformance import Case, assert_same, run
+from tests.sources.conformance import SourceConformance
+from tests.sources.formats import as_nobody
+
+
+def image(number: int, height: int = 6, width: int = 5) -> np.ndarray:
+    values = np.arange(height * width * 3).reshape(height, width, 3) * 7 + number * 13
+    return (values % 256).astype(np.uint8)
+
+
+def write(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    Image.fromarray(values).save(path)
+
+
+def folder_of(root: Path, *, varying: bool) -> list[dict[str, object]]:
+    rows = []
+    for label, name in enumerate(("cat", "dog", "eel")):
+        for number in range(7):
+            values = image(number + label, 6 + (number if varying else 0))
+            write(root / name / f"{number}.png", values)
+            rows.append({"image": values, "label": np.int64(label)})
+    return rows
+
+
+class TestOneSize(SourceConformance):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        rows = folder_of(tmp_path, varying=False)
+        return Case(lambda: ps.from_files(tmp_path), rows)
+
+
+class TestVaryingSizes(SourceConformance):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        rows = folder_of(tmp_path, varying=True)
+        return Case(lambda: ps.from_files(tmp_path, format="images"), rows)
+
+
+def test_labels_are_folders_in_the_order_of_their_names(tmp_path: Path) -> None:
+    folder_of(tmp_path, varying=False)
+    ds = ps.from_files(tmp_path, ("image", "label"))
+    assert [int(label) for _, label in ds] == [0] * 7 + [1] * 7 + [2] * 7
+    assert "0 = cat, 1 = dog, 2 = eel" in str(ds.explain())
+    assert [int(row) for row in ps.from_files(tmp_path, "label")][::7] == [0, 1, 2]
+
+
+def test_size_resizes_and_makes_batches_possible(tmp_path: Path) -> None:
+    folder_of(tmp_path, varying=True)
+    assert ps.from_files(tmp_path, "image").spec == ps.ArraySpec((None, None, 3), "uint8")
+    with pytest.raises(ValueError, match="padded_batch"):
+        ps.from_files(tmp_path, "image").batch(4)
+    ds = ps.from_files(tmp_path, ("image", "label"), size=(8, 4)).shuffle(seed=1).batch(21)
+    images, labels = next(iter(ds))
+    assert images.shape == (21, 8, 4, 3)
+    assert sorted(labels.tolist()) == [0] * 7 + [1] * 7 + [2] * 7
+    same = ps.from_files(tmp_path / "cat" / "0.png", "image", size=(6, 5))
+    assert_same(run(same), [image(0)])
+    for size in ((0, 4), (3,), "ab"):
+        with pytest.raises(ValueError, match=r"size must be \(height, width\)"):
+            ps.from_files(tmp_path, size=size)
+
+
+def test_grey_palette_and_alpha_become_three_channels(tmp_path: Path) -> None:
+    grey = np.arange(30, dtype=np.uint8).reshape(6, 5)
+    write(tmp_path / "a" / "grey.png", grey)
+    Image.fromarray(grey).convert("P").save(tmp_path / "a" / "palette.png")
+    Image.fromarray(grey).convert("RGBA").save(tmp_path / "a" / "alpha.png")
+    for row in ps.from_files(tmp_path, "image"):
+        assert_same([row], [np.repeat(grey[:, :, None], 3, axis=2)])
+
+
+def test_what_is_no_image_is_named(tmp_path: Path) -> None:
+    rows = folder_of(tmp_path, varying=False)
+    data = (tmp_path / "cat" / "3.png").read_bytes()
+    ds = ps.from_files(tmp_path)
+    for bad in (b"", b"hello", data[:20], data[: len(data) // 2]):
+        (tmp_path / "cat" / "3.png").write_bytes(bad)
+        with pytest.raises(DataError, match=r"cat/3\.png"):
+            run(ps.from_files(tmp_path))
+        with pytest.raises(DataError, match=r"cat/3\.png"):
+            run(ds)  # It was written to after it was listed.
+    (tmp_path / "cat" / "3.png").unlink()
+    with pytest.raises(DataError, match=r"cat/3\.png.*vanished"):
+        run(ds)
+    assert len(run(ps.from_files(tmp_path))) == len(rows) - 1
+
+
+def test_an_image_that_claims_too_many_pixels_is_refused_unread(tmp_path: Path) -> None:
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    )
+    data += struct.pack(">I", 8) + b"IDAT" + b"x" * 12
+    (tmp_path / "bomb.png").write_bytes(data)
+    with pytest.raises(DataError, match=r"bomb\.png.*pixels"):
+        ps.from_files(tmp_path / "bomb.png")
+    with pytest.raises(DataError, match=r"bomb\.png.*pixels"):
+        run(ps.from_files(tmp_path / "bomb.png", size=(8, 8)))
+
+
+def test_an_image_of_another_size_than_those_looked_at_is_named(
+    tmp_path: Path, monkeypatch
+) -> None:
+    import penstock.sources.images as images
+
+    monkeypatch.setattr(images, "_MOST_LOOKED_AT", 2)
+    for number in range(6):
+        write(tmp_path / "a" / f"{number}.png", image(number, 6 if number != 4 else 9))
+    with pytest.raises(ValueError, match=r"a/4\.png: is 9 x 5.*are 6 x 5.*size=\(6, 5\)"):
+        run(ps.from_files(tmp_path))
+
+
+def test_no_permission_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "1.png", image(0))
+    (tmp_path / "a" / "1.png").chmod(0)
+    with as_nobody(tmp_path / "a"), pytest.raises(PermissionError, match="chmod"):
+        ps.from_files(tmp_path / "a" / "1.png")

@@ -1,0 +1,63 @@
+"""Text: a row a line."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.io.errors import DataError
+from tests.conformance import Case, Conformance, assert_same, run
+
+LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")))
+
+
+class TestText(Conformance):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        lines = [f"líne {i}" * (i % 3) for i in range(21)]
+        (tmp_path / "a.txt").write_text("\n".join(lines[:13]) + "\n")
+        (tmp_path / "b.txt").write_text("\n".join(lines[13:]))
+        return Case(lambda: ps.from_files(tmp_path), lines, has_length=False)
+
+
+@given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_lines_come_back_without_their_ends(lines: list[str], end: str, is_ended: bool) -> None:
+    import tempfile
+
+    text = end.join(lines) + (end if is_ended and lines else "")
+    if lines and not is_ended and not lines[-1]:
+        lines = lines[:-1]  # What follows the last end is no line if it is empty.
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.txt").write_bytes(text.encode())
+        assert run(ps.from_files(f"{folder}/a.txt")) == lines
+
+
+def test_long_files_are_resumed_at_any_batch(tmp_path: Path) -> None:
+    lines = [f"{i} " + "x" * (i % 50) for i in range(30_000)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    ds = ps.from_files(tmp_path / "a.txt").batch(700)
+    states = []
+    with ds.stream() as stream:
+        batches = []
+        for batch in stream:
+            batches.append(batch)
+            states.append(stream.state())
+    assert [line for batch in batches for line in batch] == lines
+    for done in (1, 20, len(states) - 1):
+        assert_same(run(ds.with_options(threads=2), state=states[done - 1]), batches[done:])
+
+
+def test_a_line_longer_than_a_piece_is_whole(tmp_path: Path) -> None:
+    long = "x" * 1_000_000
+    (tmp_path / "a.txt").write_text(f"a\n{long}\nb")
+    assert run(ps.from_files(tmp_path / "a.txt")) == ["a", long, "b"]
+
+
+def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\nb\n\xff\xfe")
+    with pytest.raises(DataError, match="line 3 is not UTF-8"):
+        run(ps.from_files(tmp_path / "a.txt"))
+    (tmp_path / "a.txt").write_bytes(b"")
+    assert run(ps.from_files(tmp_path / "a.txt")) == []
