@@ -23,6 +23,7 @@ LAYERS = [
     {"stream"},
     {"writers"},
     {"dataset", "tfrecord"},
+    {"makers"},
     {"adapters", "cli"},
     {"__init__", "__main__"},
 ]

@@ -59,7 +59,7 @@ def run(kind, folder, stop_at=None, epochs=2):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_cut_short_anywhere_ends_with_the_same_weights(tmp_path, kind):
     expected, seen, history = run(kind, tmp_path / "whole")
-    for stops in ([1], [5, 3], [7], [13, 2]):
+    for stops in ([1], [5, 3], [7], [11, 2]):
         if kind == "several":
             stops = [1 + stop // 3 for stop in stops]
         folder = tmp_path / f"cut{stops}"
