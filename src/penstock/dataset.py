@@ -22,6 +22,7 @@ from penstock.stages.padded_batch import PaddedBatch
 from penstock.stages.repeat import Repeat
 from penstock.stages.shard import Shard
 from penstock.stages.shuffle import Shuffle
+from penstock.stages.sliding import SlidingWindow
 from penstock.stages.stage import Stage, whole_number
 from penstock.stages.take import Skip, Take
 from penstock.stages.unbatch import Unbatch
@@ -157,9 +158,18 @@ class Dataset:
         return self._with(Batch(whole_number("batch_size", batch_size, least=1), drop_remainder))
 
     def padded_batch(
-        self, batch_size: int, *, pad: Any = None, drop_remainder: bool = False
+        self,
+        batch_size: int,
+        *,
+        pad: Any = None,
+        drop_remainder: bool = False,
+        lengths: bool = False,
     ) -> "Dataset":
         """Return batches of rows whose shapes differ, padded at their ends to the longest.
+
+        `pad` is the value to pad with (0, empty text), or a nest of values like a row. With `lengths`
+        the result is (batch, lengths): a nest like a row with the true length of each row, for every
+        field that is padded, and () for the others. A field with k open dimensions has k lengths a row.
 
         >>> import numpy as np, penstock as ps
         >>> rows = [np.array([1, 2, 3]), np.array([4])]
@@ -167,7 +177,23 @@ class Dataset:
         [[1, 2, 3], [4, 0, 0]]
         """
         size = whole_number("batch_size", batch_size, least=1)
-        return self._with(PaddedBatch(size, drop_remainder, pad))
+        return self._with(PaddedBatch(size, drop_remainder, pad, lengths=lengths))
+
+    def window(self, size: int, *, stride: int = 1) -> "Dataset":
+        """Return windows of `size` consecutive rows, each `stride` rows after the one before.
+
+        For series: the rows are not copied, but gathered from where they are when a window is read,
+        so that windows can be shuffled and batched like rows. One that would be cut short is left
+        out. What stands before it must be rows that can be had by number.
+
+        >>> import numpy as np, penstock as ps
+        >>> [w.tolist() for w in ps.from_arrays(np.arange(6)).window(3, stride=2)]
+        [[0, 1, 2], [2, 3, 4]]
+        """
+        stage = SlidingWindow(
+            whole_number("size", size, least=1), whole_number("stride", stride, least=1)
+        )
+        return self._with(stage)
 
     def unbatch(self) -> "Dataset":
         """Return the rows along the first axis of every field.

@@ -1,5 +1,6 @@
 """The index of Arrow files, against pyarrow, and whatever else the bytes may be."""
 
+import contextlib
 import io
 from pathlib import Path
 
@@ -46,10 +47,8 @@ def test_damage_is_found_or_does_no_harm(data: st.DataObject) -> None:
     good = bytearray(written([3, 5]))
     place = data.draw(st.integers(0, len(good) - 1))
     good[place] ^= data.draw(st.integers(1, 255))
-    try:
+    with contextlib.suppress(DataError):  # Anything else is a bug.
         assert len(lengths_of(bytes(good))) < 1000
-    except DataError as error:
-        assert "a.arrow" in str(error)
 
 
 @given(st.binary(max_size=100))

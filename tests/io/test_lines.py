@@ -48,5 +48,5 @@ def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int
 def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "PIECE_NBYTES", 16)
     monkeypatch.setattr(lines, "_MOST_NBYTES", 64)
-    with pytest.raises(DataError, match="line 2 has no end within 64 bytes.*quote"):
+    with pytest.raises(DataError, match=r"line 2 has no end within 64 bytes.*quote"):
         pieces_of(b'a\n"' + b"x" * 1000, quote=b'"')

@@ -5,16 +5,16 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.conformance import Case, assert_same, run
+from tests.sources.conformance import SourceConformance
 
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.io.errors import DataError, FileError
-from tests.conformance import Case, assert_same, run
-from tests.sources.conformance import SourceConformance
 
 Columns = dict[str, Any]
 CLEAR = (FileError, PenstockError)
@@ -48,6 +48,11 @@ def numbers(batches: list[Any]) -> list[int]:
     return np.concatenate(values).astype(int).tolist()
 
 
+def assert_names(error: Exception, file: str) -> None:
+    """Assert that an error names the file, or the budget that what it claims does not fit."""
+    assert file in str(error) or "memory" in str(error)
+
+
 @contextlib.contextmanager
 def as_nobody(folder: Path):
     """Run as a user who may not read what is root's."""
@@ -55,7 +60,7 @@ def as_nobody(folder: Path):
         yield
         return
     for parent in [folder, *folder.parents]:
-        if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):  # noqa: S108  pytest's own folder
+        if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
             parent.chmod(0o755)
     os.seteuid(65534)
     try:
@@ -68,7 +73,7 @@ class FormatSuite(SourceConformance):
     """The tests of a format. `write(path, columns)` writes a file of it."""
 
     suffix: str
-    options: dict[str, Any] = {}
+    options: ClassVar[dict[str, Any]] = {}
     is_folder = False
     damage_is_found = True
     """Whether a file that is cut anywhere is always noticed."""
@@ -203,6 +208,6 @@ class FormatSuite(SourceConformance):
             try:
                 rows = run(self.open(path).batch(16).with_options(memory="64MB", threads=0))
             except CLEAR as error:
-                assert "damaged" in str(error) or "memory" in str(error)
+                assert_names(error, "damaged")
             else:
                 assert len(rows) <= 100

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-import penstock as ps
-from penstock.io.errors import DataError
 from tests.conformance import assert_same, run
 from tests.sources.formats import Columns, FormatSuite
 from tests.sources.test_parquet import DTYPES, table_of
 from tests.sources.test_parquet import TestText as ParquetText
+
+import penstock as ps
+from penstock.io.errors import DataError
 
 
 def write_arrow(
@@ -75,7 +75,7 @@ def test_a_stream_and_the_first_feather_are_refused_with_the_cure(tmp_path: Path
     table = pa.table({"x": [1, 2]})
     with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as file:
         file.write_table(table)
-    with pytest.raises(DataError, match="stream of Arrow batches.*new_file"):
+    with pytest.raises(DataError, match=r"stream of Arrow batches.*new_file"):
         ps.from_files(tmp_path / "a.arrow")
     (tmp_path / "b.feather").write_bytes(b"FEA1" + b"x" * 50)
     with pytest.raises(DataError, match="Feather version 1"):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conformance import assert_same, run
 
 import penstock as ps
 from penstock.io.errors import DataError
 from penstock.sources.files import FORMATS
-from tests.conformance import assert_same, run
 
 
 def test_every_format_has_a_module_with_one_opener() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.conformance import Case, assert_same, run
+from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 import penstock as ps
 from penstock.errors import LengthError
 from penstock.io.errors import DataError
-from tests.conformance import Case, assert_same, run
-from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 PACKED: list[dict[str, Any]] = [
     {"chunks": (7, 3)},
@@ -150,7 +150,7 @@ def test_values_in_other_files_are_refused_with_the_way_to_read_them(tmp_path: P
         file.create_virtual_dataset("v", layout)
         file.create_dataset("e", (5,), "i8", external=[(str(tmp_path / "raw"), 0, 40)])
     for name in "ve":
-        with pytest.raises(DataError, match="in other files.*from_arrays"):
+        with pytest.raises(DataError, match=r"in other files.*from_arrays"):
             ps.from_files(tmp_path / "a.h5", name)
     with h5py.File(tmp_path / "a.h5") as file:
         assert_same(run(ps.from_arrays(file["v"])), list(np.arange(5)))
@@ -181,5 +181,5 @@ def test_a_chunk_that_claims_more_than_the_budget_is_refused_before_it_is_read(
 def test_references_are_no_rows(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", (3,), h5py.ref_dtype)
-    with pytest.raises(DataError, match="no array of numbers.*fields="):
+    with pytest.raises(DataError, match=r"no array of numbers.*fields="):
         ps.from_files(tmp_path / "a.h5")

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-
-import penstock as ps
-from penstock.io.errors import DataError
 from tests.conformance import Case, assert_same, run
 from tests.sources.conformance import SourceConformance
 from tests.sources.formats import as_nobody
+
+import penstock as ps
+from penstock.io.errors import DataError
 
 
 def image(number: int, height: int = 6, width: int = 5) -> np.ndarray:

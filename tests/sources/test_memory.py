@@ -17,7 +17,7 @@ import zarr
 NUM_ROWS = 1_000_000
 ROW = 250  # float32 values: 1 GB in all
 STEP = 50_000
-LIMIT = 400 << 20
+LIMIT = 300 << 20
 BUDGET = 128_000_000
 CONSTANT = 150_000_000  # What the interpreter and its libraries may take besides the budget.
 GROUPS = Path("/sys/fs/cgroup/memory")

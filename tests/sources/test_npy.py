@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.conformance import assert_same, run
+from tests.sources.formats import Columns, FormatSuite
 
 import penstock as ps
 from penstock.io.errors import DataError
-from tests.conformance import assert_same, run
-from tests.sources.formats import Columns, FormatSuite
 
 DTYPES = st.one_of(
     hnp.boolean_dtypes(),

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conformance import Case, Conformance, assert_same, run
+from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 import penstock as ps
 from penstock.errors import LengthError
 from penstock.io.errors import DataError
-from tests.conformance import Case, Conformance, assert_same, run
-from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 
 class TestStored(FormatSuite):

@@ -1,6 +1,5 @@
 """from_arrays of arrays on storage: memmaps, open HDF5 datasets, open Zarr arrays."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,13 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance import Case, assert_same, run
+from tests.sources.conformance import SourceConformance
 
 import penstock as ps
 from penstock.io.errors import DataError
 from penstock.sources.leaves import InMemory
 from penstock.sources.regions import FortranRegion, Region
-from tests.conformance import Case, assert_same, run
-from tests.sources.conformance import SourceConformance
 
 VALUES = (np.arange(21)[:, None] * 10 + np.arange(3)).astype("f4")
 
@@ -170,8 +169,8 @@ def test_a_file_closed_too_early_is_an_error(tmp_path: Path) -> None:
 def test_no_handle_outlives_a_stream(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", VALUES)
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     stream = ps.from_arrays(mapped).batch(2).stream()
     next(stream)
     stream.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.conformance import Case, assert_same, run
+from tests.sources.formats import Columns, FormatSuite, rows_of, sample
 
 import penstock as ps
 from penstock.io.errors import DataError
-from tests.conformance import Case, assert_same, run
-from tests.sources.formats import Columns, FormatSuite, rows_of, sample
 
 
 def table_of(columns: Columns) -> pa.Table:

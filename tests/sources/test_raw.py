@@ -1,19 +1,19 @@
 """Raw binary files: nothing but rows."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.sources.formats import Columns, FormatSuite
 
 import penstock as ps
 from penstock.io.errors import DataError
-from tests.sources.formats import Columns, FormatSuite
 
 
 class TestRaw(FormatSuite):
     suffix = ".bin"
-    options: dict[str, Any] = {"format": "raw", "spec": ps.ArraySpec((4,), "f4")}
+    options: ClassVar[dict[str, Any]] = {"format": "raw", "spec": ps.ArraySpec((4,), "f4")}
 
     def write(self, path: Path, columns: Columns) -> None:
         columns[""].tofile(path)

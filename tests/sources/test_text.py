@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance import Case, Conformance, assert_same, run
 
 import penstock as ps
 from penstock.io.errors import DataError
-from tests.conformance import Case, Conformance, assert_same, run
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")))
 

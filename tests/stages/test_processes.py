@@ -191,3 +191,60 @@ def test_a_budget_too_small_for_the_workers_is_refused_before_the_first_batch():
     least = ds.explain().need_nbytes
     with pytest.raises(ps.BudgetError, match="workers of map"):
         ds.with_options(processes=2, memory=least).stream()
+
+
+def test_a_worker_imports_no_more_of_penstock_than_it_needs_and_a_function_may_use_all_of_it():
+    def is_loaded(row):
+        return "penstock.dataset" in sys.modules
+
+    def used(row):
+        import penstock
+
+        return str(penstock.spec_of(row["y"]))
+
+    assert not any(source(3).map(is_loaded).with_options(processes=1))
+    ds = source(3).map(used, spec=ps.ArraySpec((), str)).with_options(processes=1)
+    assert list(ds) == ["ArraySpec((), int64)"] * 3
+
+
+def is_third(row):
+    return int(row["y"]) % 3 == 0
+
+
+def test_a_filter_runs_in_processes_too():
+    ds = source().shuffle(seed=3).filter(is_third).batch(7)
+    threads = list(ds.with_options(processes=0).stream(epoch=1))
+    assert_same(ds.with_options(processes=2).stream(epoch=1), threads)
+    with ds.with_options(processes=2).stream() as stream:
+        next(stream)
+        state = stream.state()
+        (decision,) = stream.report().decisions
+    assert "filter(is_third) on 2 processes" in decision
+    rest = list(ds.with_options(processes=0))[1:]
+    assert_same(ds.with_options(processes=2).stream(state=state), rest)
+
+
+def burn_and_keep(row):
+    burn(row)
+    return True
+
+
+def test_a_filter_that_holds_the_lock_is_measured_and_a_quick_one_stays_on_threads():
+    quick = processes.decide(source().filter(is_third).node, None)
+    assert quick.num_processes == 0
+    assert "only" in quick.reason
+    decision = processes.decide(source(20_000).filter(burn_and_keep).node, None)
+    assert "two threads make" in decision.reason
+
+
+def fail_or_say(row):
+    if int(row["y"]) == 200:
+        raise KeyError("no such thing")
+    return "yes" if int(row["y"]) == 250 else True
+
+
+def test_errors_of_a_filter_in_processes_are_those_of_threads():
+    with pytest.raises(ps.FunctionError, match=r"filter\(fail_or_say\), .* row 200: KeyError"):
+        list(source().filter(fail_or_say).with_options(processes=1))
+    with pytest.raises(ps.SpecMismatchError, match="must return one True or False, got str"):
+        list(source().skip(201).filter(fail_or_say).with_options(processes=1))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance import assert_same, run
 
 import penstock as ps
 from penstock.stages.window_order import WindowOrder
-from tests.conformance import assert_same, run
 
 
 @given(

@@ -496,7 +496,6 @@ def test_a_file_larger_than_its_container_is_written_in_bounded_memory(how, tmp_
         found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
         assert found.returncode == 0, found.stderr
         assert found.stdout == "whole\n"
-        assert int((group / "memory.failcnt").read_text()) >= 0
     finally:
         group.rmdir()
     assert len(ps.from_files(tmp_path / "out")) == (512 << 20) // 1024

@@ -133,7 +133,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         from penstock.adapters.keras_tf import is_plain, tf_dataset
 
         owner = keras_calls.epoch_iterator()
-        if is_plain(owner):
+        if is_plain(owner, self._recipe):
             return _Iterable(lambda: self._tf_batches(tf))
         role = None if owner is None else self._roles.get(owner)
         return tf_dataset(self._recipe, self._spec(role), self.open, tf)

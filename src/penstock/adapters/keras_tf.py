@@ -7,11 +7,17 @@ from penstock.adapters.keras_pass import Pass
 from penstock.adapters.long_batches import can_join
 from penstock.adapters.recipe import Recipe
 from penstock.adapters.tf_blocks import dataset_of_batches, dataset_of_blocks
+from penstock.spec import ArraySpec
 
 
-def is_plain(epoch_iterator: Any) -> bool:
+def is_plain(epoch_iterator: Any, recipe: Recipe) -> bool:
     """Whether a plain iterable will do: one device, one step at a time. It is then the fastest."""
     if epoch_iterator is None:
+        return False
+    # Keras weighs the losses of several outputs by the size of a batch if that is the same for all
+    # batches, and not at all otherwise. Only the spec of a tf.data.Dataset can tell it.
+    has_parts = isinstance(recipe.spec, tuple) and len(recipe.spec) > 1
+    if has_parts and not isinstance(recipe.spec[1], ArraySpec):
         return False
     strategy = getattr(epoch_iterator, "_distribute_strategy", None)
     is_default = strategy is None or type(strategy).__name__ == "_DefaultDistributionStrategy"

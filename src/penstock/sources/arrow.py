@@ -115,8 +115,9 @@ class ArrowLeaf(Chunked):
         spec = self.field.spec
         values = self.memory(stop - start, context) if spec.is_fixed else None
         columns: list[Text | Ragged] = []
-        for number in range(first, last + 1):
-            begin, end = self.grid.bounds(number)
+        numbers = np.arange(first, last + 1)
+        bounds = [edges.tolist() for edges in self.grid.bounds(numbers)]
+        for number, begin, end in zip(numbers.tolist(), *bounds, strict=True):
             if begin == end:
                 continue
             batch = handle.file.get_batch(number)

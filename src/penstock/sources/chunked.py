@@ -1,6 +1,5 @@
 """Arrays that storage keeps in chunks, each packed on its own: decoded whole, picked from."""
 
-import itertools
 import math
 import threading
 from abc import abstractmethod
@@ -43,12 +42,12 @@ class Grid:
             return rows // self.chunk_rows
         return np.searchsorted(self.edges, rows, side="right") - 1
 
-    def bounds(self, chunk: int) -> tuple[int, int]:
-        """Return the first row of a chunk, and the one after its last."""
+    def bounds(self, chunks: Index) -> tuple[Index, Index]:
+        """Return the first row of each of these chunks, and the one after its last."""
         if self.edges is None:
-            start = chunk * self.chunk_rows
-            return start, min(self.num_rows, start + self.chunk_rows)
-        return int(self.edges[chunk]), int(self.edges[chunk + 1])
+            starts = chunks * self.chunk_rows
+            return starts, np.minimum(self.num_rows, starts + self.chunk_rows)
+        return self.edges[chunks], self.edges[chunks + 1]
 
 
 def joint_chunk_rows(chunks: Iterable[int]) -> int:
@@ -95,23 +94,31 @@ class Chunked(Leaf):
                 _put(sink.at(slots), values, ascending[start:stop] - first)
 
     def _spans(self, ascending: Index) -> list[tuple[int, int, int, int, bool]]:
-        """Return (start, stop, first row, row after the last, whether all of these are wanted)."""
+        """Return (start, stop, first row, row after the last, whether all of these are wanted).
+
+        Chunks that are wanted whole and follow each other are one span, so that there are few.
+        """
         chunks = self.grid.chunk_of(ascending)
-        edges = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(ascending)]
-        spans: list[tuple[int, int, int, int, bool]] = []
-        most = max(1, PIECE_NBYTES // max(1, self.field.nbytes))
-        for start, stop in itertools.pairwise(edges):
-            first, last = self.grid.bounds(int(chunks[start]))
-            is_whole = stop - start == last - first and bool(
-                (np.diff(ascending[start:stop]) == 1).all()
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(chunks)) + 1])
+        stops = np.concatenate([starts[1:], [len(ascending)]])
+        firsts, lasts = self.grid.bounds(chunks[starts])
+        # Not one after the other, up to here: a row that is wanted twice must not hide one that is not.
+        breaks = np.concatenate([[0], np.cumsum(np.diff(ascending) != 1)])
+        whole = (stops - starts == lasts - firsts) & (breaks[stops - 1] == breaks[starts])
+        pieces = firsts // max(1, PIECE_NBYTES // max(1, self.field.nbytes))
+        joins = whole[1:] & whole[:-1] & (firsts[1:] == lasts[:-1]) & (pieces[1:] == pieces[:-1])
+        begins = np.concatenate([[0], np.flatnonzero(~joins) + 1])
+        ends = np.concatenate([begins[1:], [len(starts)]]) - 1
+        return list(
+            zip(
+                starts[begins].tolist(),
+                stops[ends].tolist(),
+                firsts[begins].tolist(),
+                lasts[ends].tolist(),
+                whole[begins].tolist(),
+                strict=True,
             )
-            if is_whole and spans:
-                before = spans[-1]
-                if before[4] and before[3] == first and last - before[2] <= most:
-                    spans[-1] = (before[0], stop, before[2], last, True)
-                    continue
-            spans.append((start, stop, first, last, is_whole))
-        return spans
+        )
 
     def _kept(self, first: int, last: int, context: Context) -> Values:
         keep = context.resources.get(("chunks", self.key), lambda: _Kept(self._num_kept()))
@@ -123,7 +130,7 @@ class Chunked(Leaf):
         except (MemoryError, FileError):
             raise
         except Exception as error:
-            edge = self.grid.bounds(int(self.grid.chunk_of(np.array([first]))[0]))[1]
+            edge = int(self.grid.bounds(self.grid.chunk_of(np.array([first])))[1][0])
             if edge < last:  # Several at once: which of them is it?
                 self._decoded(first, edge, context)
                 self._decoded(edge, last, context)
@@ -182,7 +189,10 @@ class Chunked(Leaf):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once, and of what decoding them takes."""
         at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, PIECE_NBYTES))
-        return (1 + self.overhead) * at_once
+        # A piece ends where its last chunk does.
+        return (1 + self.overhead) * min(
+            at_once + self.chunk_nbytes, self.num_rows * self.field.nbytes
+        )
 
 
 def _put(sink: Sink, values: Values, rows: Index | None) -> None:

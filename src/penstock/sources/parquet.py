@@ -21,7 +21,7 @@ from penstock.sources.arrow_columns import (
     null_error,
     varying_values,
 )
-from penstock.sources.chunked import Chunked, Grid, Values
+from penstock.sources.chunked import PIECE_NBYTES, Chunked, Grid, Values
 from penstock.sources.file_rows import rows_of
 from penstock.sources.parts import Part, Request, array_key, check_names, require
 from penstock.spec import ArraySpec
@@ -217,7 +217,8 @@ class ParquetLeaf(Chunked):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the decoded rows, and of the few that pyarrow has under way."""
-        at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, 1 << 22))
+        at_once = self.chunk_nbytes + min(num_rows * self.field.nbytes, PIECE_NBYTES)
+        at_once = min(at_once, self.num_rows * self.field.nbytes)
         under_way = 3 * min(at_once, _BATCH_NBYTES) + 4 * _BUFFER_NBYTES
         return (1 if self.field.spec.is_fixed else 2) * at_once + under_way
 

@@ -1,5 +1,6 @@
 """from_tfrecord: files of tf.train.Examples, read by record number, or from front to back."""
 
+import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -119,6 +120,7 @@ class TFRecordRows(Rows):
         self.structure = records.structure
         self.fields = records.fields
         self.starts = np.cumsum([0] + [len(one) - 1 for one in offsets])
+        self.bounds = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         # File f has one entry more than records, so that its row r is at r + f, and ends at r + f + 1.
         self.offsets = np.concatenate(offsets)
@@ -149,17 +151,16 @@ class TFRecordRows(Rows):
             end = min(last, int(self.starts[number + 1]))
             # Where each record begins, and where the last one ends.
             edges = self.offsets[row + number : end + number + 1]
-            most = np.searchsorted(edges, edges[0] + _PIECE_NBYTES, side="right") - 1
-            stop = row + min(max(1, int(most)), end - row)
-            edges = edges[: stop - row + 1]
-            staging = _staging(int(edges[-1] - edges[0]), context)
-            self._reader(number, context).read_into(staging, int(edges[0]))
-            found = Found(
-                staging,
-                edges[:-1] - edges[0],
-                np.diff(edges) - FRAME_NBYTES,
-                partial(self._place, range(row, stop)),
-            )
+            start, stop = int(edges[0]), end
+            if int(edges[-1]) - start > _PIECE_NBYTES:
+                most = np.searchsorted(edges, start + _PIECE_NBYTES, side="right") - 1
+                stop = row + max(1, int(most))
+                edges = edges[: stop - row + 1]
+            staging = _staging(int(edges[-1]) - start, context)
+            self._reader(number, context).read_into(staging, start)
+            begins, ends = edges[:-1], edges[1:]
+            place = partial(self._place, range(row, stop))
+            found = Found(staging, begins - start, ends - begins - FRAME_NBYTES, place)
             is_all = (row, stop) == (first, last)
             part = out if is_all else out.at(np.arange(row - first, stop - first))
             self.records.read(found, part, context)
@@ -215,7 +216,7 @@ class TFRecordRows(Rows):
         return str(self.locations[number]), row - first, int(self.offsets[row + number])
 
     def _owner(self, row: int) -> int:
-        return int(np.searchsorted(self.starts[1:-1], row, side="right"))
+        return bisect.bisect_right(self.bounds, row)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a piece of a file, and of columns on their way to the block."""

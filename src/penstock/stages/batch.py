@@ -8,7 +8,7 @@ import numpy as np
 from penstock.columns import Block, Index, Ragged, Text
 from penstock.fields import Field
 from penstock.memory import Allocate
-from penstock.nest import field_names
+from penstock.nest import Structure, field_names
 from penstock.rows import (
     ENDLESS,
     Context,
@@ -60,6 +60,18 @@ class Batch(Stage):
         """Return the field of a batch of rows."""
         return batch_field(field, self.batch_size, is_whole=self.is_whole(num_rows))
 
+    def fields(self, node: Node) -> tuple[Field, ...]:
+        """Return the fields of a batch of rows of `node`."""
+        return tuple(self.field(field, node.num_rows) for field in node.fields)
+
+    def structure(self, node: Node) -> Structure:
+        """Return the nest of a batch: that of a row."""
+        return node.structure
+
+    def finish(self, grouping: Grouping, out: Block) -> None:  # `out` is for what derives from it.
+        """Make batches of the rows that were read."""
+        grouping.finish(self.group)
+
     def group(
         self, number: int, rows: Text | Ragged, lengths: Index, spec: ArraySpec, allocate: Allocate
     ) -> Ragged:
@@ -83,16 +95,18 @@ class BatchedRows(StageRows):
         self.num_rows = stage.num_batches(node.num_rows) or 0
         if node.chunk_rows is not None:
             self.chunk_rows = max(1, node.chunk_rows // stage.batch_size)
-        self.fields = tuple(stage.field(field, node.num_rows) for field in node.fields)
+        self.fields = stage.fields(node)
+        self.structure = stage.structure(node)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of all batches at once, into the batches."""
         size, total = self.stage.batch_size, self.input.num_rows
         batches = as_index(rows)
         lengths = batch_lengths(batches, size, total)
-        grouping = Grouping(self.input, out, lengths, size, context)
+        part = out.part(0, len(self.input.fields))
+        grouping = Grouping(self.input, part, lengths, size, context)
         self.input.read(_rows_of(rows, size, total), grouping.rows, context)
-        grouping.finish(self.stage.group)
+        self.stage.finish(grouping, out)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what reading the rows of the batches takes."""
@@ -121,7 +135,8 @@ class BatchedFlow(StageFlow):
         super().__init__(stage, flow)
         self.is_batched = True
         self.num_rows = stage.num_batches(flow.num_rows)
-        self.fields = tuple(stage.field(field, flow.num_rows) for field in flow.fields)
+        self.fields = stage.fields(flow)
+        self.structure = stage.structure(flow)
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many whole batches as there are rows for, the remainder at the end."""
@@ -136,9 +151,10 @@ class BatchedFlow(StageFlow):
 
     def _batches(self, pending: "Pending", lengths: Index, context: Context) -> Parcel:
         block = context.block(self, len(lengths))
-        grouping = Grouping(self.input, block, lengths, self.stage.batch_size, context)
+        part = block.part(0, len(self.input.fields))
+        grouping = Grouping(self.input, part, lengths, self.stage.batch_size, context)
         cursors = pending.move(grouping.rows, lengths)
-        grouping.finish(self.stage.group)
+        self.stage.finish(grouping, block)
         return Parcel(block.finish(), len(lengths), cursors)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:

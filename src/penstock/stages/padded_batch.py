@@ -7,13 +7,26 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.columns import Array, Index, Ragged, Text, merge, raw_rows, starts_of, typed
+from penstock.columns import (
+    Array,
+    Block,
+    Fixed,
+    Index,
+    Ragged,
+    Text,
+    merge,
+    raw_rows,
+    spans,
+    starts_of,
+    typed,
+)
 from penstock.fields import Field
 from penstock.memory import Allocate
-from penstock.nest import field_names, flatten
+from penstock.nest import Structure, field_names, flatten, tuple_of, unflatten
 from penstock.rows import Flow, Node, Rows
 from penstock.spec import ArraySpec, dtype_name
 from penstock.stages.batch import Batch, BatchedFlow, BatchedRows
+from penstock.stages.grouping import Grouping
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +36,60 @@ class PaddedBatch(Batch):
     pad: Any = None
     pads: tuple[Any, ...] = ()
     """The value for each field, found when the stage is put behind a node."""
+    lengths: bool = False
+    """Whether batches come with the sizes that rows had before they were padded."""
 
     def build(self, node: Node) -> Node:
         """Return the rows in padded batches."""
         stage = replace(self, pads=_pads(self.pad, node))
+        if self.lengths and not any(None in field.spec.shape for field in node.fields):
+            raise ValueError(
+                f"{self.describe()} needs a field whose shape differs from row to row, got {node.spec}; "
+                "leave lengths=True out."
+            )
         if isinstance(node, Rows):
             return BatchedRows(stage, node)
         assert isinstance(node, Flow)
         return BatchedFlow(stage, node)
+
+    def fields(self, node: Node) -> tuple[Field, ...]:
+        """Return the fields of a batch, and after them those of the lengths."""
+        fields = Batch.fields(self, node)
+        if not self.lengths:
+            return fields
+        sizes = [axes for field in node.fields if (axes := _open_axes(field.spec))]
+        made = [Field(ArraySpec((len(a),) if len(a) > 1 else (), np.int64)) for a in sizes]
+        return fields + tuple(self.field(field, node.num_rows) for field in made)
+
+    def structure(self, node: Node) -> Structure:
+        """Return the nest of a batch, or of the pair of it and the lengths."""
+        if not self.lengths:
+            return node.structure
+        nothing: Any = ()
+        marks = [None if _open_axes(field.spec) else nothing for field in node.fields]
+        return tuple_of([node.structure, flatten(unflatten(node.structure, marks))[1]])
+
+    def finish(self, grouping: Grouping, out: Block) -> None:
+        """Make padded batches, and batches of the sizes of their rows."""
+        sizes: list[Index] = []
+
+        def note(
+            number: int, rows: Text | Ragged, lengths: Index, spec: ArraySpec, allocate: Allocate
+        ) -> Ragged:
+            if isinstance(rows, Ragged) and (axes := _open_axes(spec)):
+                sizes.append(rows.shapes[:, axes if len(axes) > 1 else axes[0]])
+            return self.group(number, rows, lengths, spec, allocate)
+
+        grouping.finish(note if self.lengths else self.group)
+        lengths = grouping.lengths
+        slots = spans(np.arange(len(lengths)) * self.batch_size, lengths)
+        for values, sink in zip(sizes, out.sinks[len(grouping.fields) :], strict=True):
+            assert isinstance(sink, Fixed)
+            batches = np.zeros((len(lengths) * self.batch_size, *values.shape[1:]), np.int64)
+            batches[slots] = values
+            sink.put(batches.reshape(len(lengths), self.batch_size, *values.shape[1:]))
+            if sink.lengths is not None:
+                sink.put_lengths(lengths)
 
     def group(
         self, number: int, rows: Text | Ragged, lengths: Index, spec: ArraySpec, allocate: Allocate
@@ -46,7 +105,12 @@ class PaddedBatch(Batch):
         """Return the call."""
         rest = ", drop_remainder=True" if self.drop_remainder else ""
         rest += f", pad={self.pad!r}" if self.pad is not None else ""
+        rest += ", lengths=True" if self.lengths else ""
         return f"padded_batch({self.batch_size}{rest})"
+
+
+def _open_axes(spec: ArraySpec) -> list[int]:
+    return [axis for axis, size in enumerate(spec.shape) if size is None]
 
 
 def padded(rows: Ragged, lengths: Index, spec: ArraySpec, pad: Any, allocate: Allocate) -> Ragged:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .light_package import install
 from .mapping import map_memory
 from .wire import Channel, Frame, pack, pack_any, unpack
 
@@ -58,6 +59,7 @@ def main(channel_fd: int, crash_fd: int, parent_pid: int) -> None:
     if sys.stdout is not None:
         # Whole lines, at once: workers share the parent's output, and one that crashes flushes nothing.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real file here
+    install("penstock")
     channel = Channel(socket.socket(fileno=channel_fd))
     try:
         Worker(channel).serve()
