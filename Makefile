@@ -9,7 +9,7 @@ ARGS ?=
 # Folders that start frameworks or processes: too slow for `make quick`.
 NOT_QUICK := adapters cli distributed workers
 
-.PHONY: setup demo test quick check format-check lint types doctest soak bench sanitize format clean
+.PHONY: setup demo test quick check format-check lint types doctest soak bench sanitize fuzz format clean
 
 setup: .venv/build.stamp
 
@@ -70,6 +70,11 @@ sanitize: setup
 	  PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  PENSTOCK_SANITIZED="$$(ls build/sanitize/_native*.so)" PYTHONPATH=tests \
 	  $(PYTEST) -s -p native.sanitized tests/native $(ARGS)
+
+# The TFRecord decoder under a coverage-guided fuzzer (needs a clang++ with libFuzzer): make fuzz SECONDS=1800
+SECONDS ?= 60
+fuzz: setup
+	sh fuzz/run.sh $(SECONDS)
 
 format: setup
 	$(BIN)/ruff format .

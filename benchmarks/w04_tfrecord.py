@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -58,6 +60,7 @@ def _round(
 def _penstock(directory: Path, *, kind: str, batch_size: int) -> Round:
     import penstock as ps
 
+    os.environ["XDG_CACHE_HOME"] = str(directory)  # The index goes away with the data.
     data = ps.FixedFeature if kind == "floats" else ps.TensorFeature
     features = {
         "data": data((NUM_FEATURES,), "float32"),
@@ -76,6 +79,33 @@ def _bytes_read(directory: Path, *, kind: str) -> Round:
                 yield block
 
     return throughput(epoch, num_rows=NUM_ROWS)
+
+
+def _index(directory: Path) -> Round:
+    from penstock.io.paths import expand
+    from penstock.sources.tfrecord_index import _scan
+
+    (location,) = expand(directory / "floats.tfrecord")
+
+    def epoch() -> Iterable:
+        offsets = _scan(location, verify=True, direct=False, stop=threading.Event())
+        assert len(offsets) == NUM_ROWS + 1
+        return ()
+
+    return throughput(epoch, num_rows=location.size, scale=1e-9)
+
+
+def _bytes_into_memory(directory: Path) -> Round:
+    path = directory / "floats.tfrecord"
+    buffer = bytearray(1 << 22)
+
+    def epoch() -> Iterable:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+        return ()
+
+    return throughput(epoch, num_rows=path.stat().st_size, scale=1e-9)
 
 
 def _features(kind: str):
@@ -167,6 +197,18 @@ def _case(kind: str, batch_size: int) -> Case:
     )
 
 
-CASES = tuple(
-    _case(kind, batch_size) for kind in ("floats", "tensors") for batch_size in (32, 1024)
+INDEX = Case(
+    name="w4-index",
+    title="TFRecord, finding where 100,000 records begin, length checksums, one thread, from the page cache",
+    unit="GB/s",
+    prepare=prepare,
+    contenders=(
+        Contender("penstock", "the scan for the index", _index),
+        Contender("bytes alone", "readinto, 4 MB at a time", _bytes_into_memory),
+    ),
+    bars=(times_as_fast(0.5, "bytes alone"),),
+)
+CASES = (
+    *(_case(kind, batch_size) for kind in ("floats", "tensors") for batch_size in (32, 1024)),
+    INDEX,
 )

@@ -125,6 +125,8 @@ class Node(ABC):
     num_rows: int | None
     is_batched: bool = False
     """Whether a row of this node is a batch of rows."""
+    calls_functions: bool = False
+    """Whether reading a row calls a function of the user's: nobody knows how long that takes."""
     follows_epoch: bool = False
     """Whether the rows differ from one epoch to the next."""
     inputs: tuple["Node", ...] = ()
@@ -192,6 +194,7 @@ class Node(ABC):
         self.structure = other.structure
         self.num_rows = other.num_rows
         self.is_batched = other.is_batched
+        self.calls_functions = other.calls_functions
         self.follows_epoch = other.follows_epoch
         self.inputs = (other,)
         self.num_shuffles = other.num_shuffles
@@ -200,6 +203,7 @@ class Node(ABC):
     def like_all(self, others: Sequence["Node"]) -> None:
         """Take over what combining several nodes leaves as it is."""
         self.is_batched = any(node.is_batched for node in others)
+        self.calls_functions = any(node.calls_functions for node in others)
         self.follows_epoch = any(node.follows_epoch for node in others)
         self.inputs = tuple(others)
         self.num_shuffles = max(node.num_shuffles for node in others)

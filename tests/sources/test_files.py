@@ -100,3 +100,32 @@ def test_remote_files_are_read_by_url(tmp_path: Path) -> None:
         assert_same(run(ds), run(ps.from_arrays(np.arange(6)).shuffle(seed=1)))
     finally:
         fs.rm("/penstock-files", recursive=True)
+
+
+def test_every_format_is_read_behind_a_url(tmp_path: Path) -> None:
+    import fsspec
+    import h5py
+    import pyarrow as pa
+    import pyarrow.feather as feather
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    numbers = np.arange(50)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("y", data=numbers, chunks=(7,), compression="gzip")
+    np.savez(tmp_path / "a.npz", y=numbers)
+    pq.write_table(pa.table({"y": numbers}), tmp_path / "a.parquet", row_group_size=8)
+    feather.write_feather(pa.table({"y": numbers}), tmp_path / "a.feather", chunksize=8)
+    (tmp_path / "a.csv").write_text("y\n" + "\n".join(map(str, numbers)))
+    Image.fromarray(np.full((4, 5, 3), 9, "u1")).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    fs = fsspec.filesystem("memory")
+    fs.put(str(tmp_path), "/penstock-formats", recursive=True)
+    try:
+        url = "memory://penstock-formats"
+        for name in ("a.h5", "a.npz", "a.parquet", "a.feather", "a.csv"):
+            assert [int(row) for row in ps.from_files(f"{url}/{name}", "y")] == numbers.tolist()
+        assert run(ps.from_files(f"{url}/a.txt")) == ["one", "two"]
+        assert run(ps.from_files(f"{url}/a.png", "image"))[0].tolist() == [[[9] * 3] * 5] * 4
+    finally:
+        fs.rm("/penstock-formats", recursive=True)

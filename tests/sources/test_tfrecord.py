@@ -163,6 +163,13 @@ def test_records_larger_than_a_piece_are_read_every_way(tmp_path):
     assert_same([one["x"] for one in run(ways[0].skip(1).take(2))], values[1:3])
 
 
+def test_of_a_folder_the_files_that_are_called_tfrecord_are_read(tmp_path):
+    for number in range(2):
+        write(tmp_path / f"x-train.tfrecord-0000{number}-of-00002", payloads(5, 5 * number))
+    (tmp_path / "features.json").write_text("{}")
+    assert labels(ps.from_tfrecord(tmp_path, FIXED)) == list(range(10))
+
+
 def test_no_records_are_no_rows(tmp_path):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(b"")

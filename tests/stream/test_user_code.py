@@ -1,5 +1,6 @@
 """Exceptions in the user's functions reach the consumer, with the line, the row and the traceback."""
 
+import threading
 import traceback
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.stages.segment import Pace
 
 
 class Odd(Exception):
@@ -186,3 +188,33 @@ def test_a_function_may_keep_the_rows_it_was_called_with():
     ds = ps.from_arrays(rows).filter(lambda x: (kept.append(x), True)[1]).batch(100)
     assert sum(len(batch) for batch in ds.with_options(processes=0)) == 3000
     assert (np.sort([int(x[0]) for x in kept]) == rows[:, 0]).all()
+
+
+@pytest.mark.parametrize("stage", ["map", "map with bad rows left out", "filter"])
+def test_a_function_runs_on_all_threads_from_the_first_rows_on(stage: str):
+    meeting = threading.Barrier(2)
+
+    def meets(x: Any) -> Any:
+        if x < 2:
+            meeting.wait(60)  # Rows 0 and 1 must be under way at the same time.
+        return np.bool_(True) if stage == "filter" else x
+
+    ds = ps.from_arrays(np.arange(100))
+    ds = ds.filter(meets) if stage == "filter" else ds.map(meets, spec=ps.ArraySpec((), "int64"))
+    on_error = "skip" if "bad" in stage else "raise"
+    ds = ds.with_options(threads=2, processes=0, on_error=on_error)
+    assert [int(x) for x in ds] == list(range(100))
+
+
+def test_blocks_of_a_slow_function_stay_small_and_those_of_a_quick_one_grow():
+    slow = Pace(10_000, 1)
+    spans = slow.spans(0, 10_000)
+    assert next(spans) == (0, 1)
+    slow.took(1, 0.004)
+    assert [next(spans) for _ in range(3)] == [(1, 3), (3, 5), (5, 7)]
+    quick = Pace(64, 1)
+    spans = quick.spans(0, 200)
+    for start, stop in spans:
+        quick.took(stop - start, 1e-6)
+        assert stop - start <= 64
+    assert start == 191  # 1 + 2 + 4 + ... + 64, and then 64 at a time.

@@ -49,7 +49,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._class_weight = class_weight
         preparation(recipe, class_weight, keras.backend.floatx())  # Fails here rather than in fit.
         self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
-        self._now: tuple[str, Role | None, Any] = ("", None, None)
+        self._now: tuple[str, Role | None, weakref.ref[Any] | None] = ("", None, None)
         self._first_epoch = 0
         self._resume: Resume | None = None
         self._is_recorded = False
@@ -93,7 +93,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Note who is about to read, and correct the number of steps that Keras will take."""
         owner, call = keras_calls.epoch_iterator(), keras_calls.current_call()
         role = None if owner is None else self._roles.get(owner)
-        self._now = (call, role, owner)
+        self._now = (call, role, None if owner is None else weakref.ref(owner))
         if role is None or call == "build":
             return
         done = self._resume.steps_done if call == "fit" and self._resume is not None else 0
@@ -277,6 +277,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self.training = reading
         if role is not None and role.steps is None and self._recipe.num_batches is None:
             reading.on_last = lambda count: _set_num_batches(owner, count)
+        alive = None if owner is None else owner()
+        if alive is not None:
+            # Keras ends with no word to the adapter: what it iterated with is then collected.
+            weakref.finalize(alive, reading.close)
         if call != "build":
             self._last = reading
         return reading
@@ -300,9 +304,10 @@ def _is_continued(role: Role) -> bool:
     return role.call == "fit" and role.steps is not None
 
 
-def _set_num_batches(owner: Any, count: int) -> None:
-    if owner is not None:
-        owner._num_batches = count  # noqa: SLF001  # So that Keras stops there, and does not warn.
+def _set_num_batches(owner: "weakref.ref[Any] | None", count: int) -> None:
+    alive = None if owner is None else owner()
+    if alive is not None:
+        alive._num_batches = count  # noqa: SLF001  # So that Keras stops there, and does not warn.
 
 
 def keras_feed(recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> Any:

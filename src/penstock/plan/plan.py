@@ -36,6 +36,8 @@ class Plan:
     scratch: str | None = None
     processes: int | None = None
     """How many for a function; None is found by measurement when the stream opens."""
+    is_tuned: bool = False
+    """Whether threads and blocks ahead may become more while it runs; not if the user set one of them."""
     retries: int = 0
     max_errors: int | None = None
 
@@ -48,6 +50,9 @@ class Plan:
 def make_plan(node: Node, options: Options) -> Plan:
     """Return the plan for a chain; it is the largest that the budget allows."""
     flow = as_flow(node)
+    # Only where all that is under way is counted, a block at a time: a flow also keeps its inputs.
+    is_set = options.threads is not None or options.prefetch is not None
+    is_tuned = isinstance(flow, Segment) and not is_set
     budget = default_budget() if options.memory is None else options.memory
     threads, why = _threads(options)
     keeps = node.keeps().values()
@@ -83,6 +88,7 @@ def make_plan(node: Node, options: Options) -> Plan:
         why=why,
         scratch=options.scratch,
         processes=options.processes,
+        is_tuned=is_tuned,
         retries=options.retries or 0,
         max_errors=options.max_errors,
     )

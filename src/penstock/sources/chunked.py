@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.columns import Array, Fixed, Pieces, Ragged, Sink, Text, raw_rows, typed
+from penstock.errors import PenstockError, SpecMismatchError
 from penstock.fields import Field
 from penstock.io.errors import DataError, FileError
 from penstock.rows import Context, Index, RowSet, as_index
@@ -127,7 +128,7 @@ class Chunked(Leaf):
     def _decoded(self, first: int, last: int, context: Context) -> Values:
         try:
             values = self.decode(first, last, context)
-        except (MemoryError, FileError):
+        except (MemoryError, FileError, PenstockError):
             raise
         except Exception as error:
             edge = int(self.grid.bounds(self.grid.chunk_of(np.array([first])))[1][0])
@@ -209,6 +210,16 @@ def _put(sink: Sink, values: Values, rows: Index | None) -> None:
         sink.gather(raw_rows(values, 1), np.arange(len(values)) if rows is None else rows)
     else:
         sink.put(values if rows is None else values[rows])
+
+
+def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
+    """Raise if an array that the user has open is not as long or wide as when it was given."""
+    known = (leaf.num_rows, *leaf.field.spec.shape)
+    if leaf.field.spec.is_fixed and shape != known and shape != known[: len(shape)]:
+        raise SpecMismatchError(
+            f"{leaf.file}: an array of shape {known} has shape {shape} now; "
+            "did it change since from_arrays?"
+        )
 
 
 class _Kept:

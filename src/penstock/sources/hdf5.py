@@ -14,7 +14,7 @@ from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
 from penstock.rows import Context, Rows
-from penstock.sources.chunked import Chunked, Grid, Values, joint_chunk_rows
+from penstock.sources.chunked import Chunked, Grid, Values, check_unchanged, joint_chunk_rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
 from penstock.sources.parts import Part, Request, array_key, check_names, no_rows, require
@@ -248,4 +248,5 @@ class OpenedDataset(Chunked):
                     row=start,
                     cure="Keep it open for as long as the dataset is used, or use ps.from_files(path).",
                 )
+            check_unchanged(self, self.dataset.shape)
             return decode_dataset(self.dataset, self, start, stop, context)

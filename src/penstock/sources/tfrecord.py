@@ -2,9 +2,11 @@
 
 import bisect
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,6 @@ from penstock.sources.tfrecord_flow import Files, RecordFlow
 from penstock.sources.tfrecord_index import record_offsets
 from penstock.sources.tfrecord_records import FRAME_NBYTES, Bytes, Found, Records
 
-_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 _SAMPLE = 100  # Records that features are inferred from, and the sizes of rows.
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
 _PIECE_NBYTES = 1 << 22  # No more than this, and one record, is read at once.
@@ -73,7 +74,10 @@ _COMPRESSION_NAMES = {"": "none", **{name.upper(): name for name in COMPRESSIONS
 
 def open_records(paths: PathLike | Iterable[PathLike], compression: str | None = None) -> Files:
     """Return the files that are meant, and how each is packed."""
-    locations = expand(paths, suffixes=())
+    locations = expand(paths)
+    if isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir():
+        # Beside them lie descriptions. The ending is no help: train.tfrecord-00000-of-00008.
+        locations = [one for one in locations if "tfrec" in one.name.lower()] or locations
     direct = sum(location.size for location in locations) > page_cache_room()
     return Files(locations, [compression_of(one, compression) for one in locations], direct)
 

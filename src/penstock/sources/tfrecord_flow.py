@@ -111,11 +111,10 @@ class RecordFlow(Flow):
         block = context.block(self, len(kept))
         if not self.skip:
             self.records.read(found, block, context)
-        elif errors := self.records.sound(found, block):
+        elif errors := self.records.attempt(found, block):
             for error in errors:
                 context.skipped.add(error)
-            first = span.record
-            bad = np.array([error.row for error in errors], np.int64) - first
+            bad = np.array([error.row for error in errors], np.int64) - span.record
             kept = np.setdiff1d(kept, bad)
             block = context.block(self, len(kept))
             self.records.read(found.only(kept), block, context)

@@ -1,6 +1,6 @@
 """What records become: columns of features, or bytes as they are; and what is wrong with bad ones."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ class Records:
         self._decode(found, block)
         out.copy_from(block.finish(), np.arange(len(found.starts)))
 
-    def sound(self, found: Found, out: Block) -> list[DataError]:
+    def attempt(self, found: Found, out: Block) -> list[DataError]:
         """Decode records into a block, and return what is wrong with the bad ones among them.
 
         If there are any, the content of the block is of no use: decode the others to another one.
@@ -222,9 +222,3 @@ def _column(feature: Feature, parts: list[Any], allocate: Allocate) -> Text | Ra
         return Ragged(values, starts_of(sizes, width, aligned=False), shapes)
     text = Text(data, parts[1], feature.dtype)
     return text if feature.shape == () else Ragged(text, starts_of(sizes, 1, aligned=False), shapes)
-
-
-def payloads_of(found: Found) -> Iterator[bytes]:
-    """Yield the payload of each record."""
-    for start, length in zip(found.starts.tolist(), found.lengths.tolist(), strict=True):
-        yield found.buffer[start + HEADER_NBYTES :][:length].tobytes()

@@ -11,7 +11,7 @@ from penstock.io.errors import DataError, FileChangedError, FileError, MissingFi
 from penstock.io.keys import open_keys
 from penstock.io.location import Location
 from penstock.rows import Context, Rows
-from penstock.sources.chunked import Chunked, Grid, Values, joint_chunk_rows
+from penstock.sources.chunked import Chunked, Grid, Values, check_unchanged, joint_chunk_rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
 from penstock.sources.parts import Part, Request, array_key, check_names, no_rows, require
@@ -191,4 +191,5 @@ class OpenedArray(Chunked):
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows as Zarr put them together."""
+        check_unchanged(self, self.array.shape)
         return np.asarray(self.array[start:stop])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from penstock.spec import ArraySpec
 from penstock.stages.functions import BadRow, UserFunction, run_rows
 from penstock.stages.map import call, locate
 from penstock.stages.segment import as_flow
-from penstock.stages.sifting import kept_rows, passed_after, sifted
+from penstock.stages.sifting import Piece, kept_rows, sifted
 from penstock.stages.stage import Stage, StageFlow
 
 ANSWERS = (Field(ArraySpec((), np.bool_)),)
@@ -56,13 +55,13 @@ class Filter(Stage):
     def apply(
         self,
         node: Node,
-        block: Block,
+        elements: Iterator[Any],
         rows: Index,
         out: Node,  # As for map: what comes out is one truth for each row.
         into: Block,
         context: Context,
     ) -> list[BadRow]:
-        """Put the function's answer for each row of a finished block into the one column of `into`."""
+        """Put the function's answers for the leaves of every row into the one column of `into`."""
         column = into.sinks[0]
         assert isinstance(column, Fixed)
         answers = column.rows
@@ -76,7 +75,7 @@ class Filter(Stage):
         return run_rows(
             self.function,
             self.function.caller(node.structure),
-            zip(numbers, block.elements(len(numbers), None), strict=True),
+            zip(numbers, elements, strict=True),
             put,
             lambda row: locate(node, row, context.epoch),
             executor=context.executor,
@@ -115,42 +114,24 @@ class FilteredFlow(StageFlow):
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of each parcel that pass, tried ahead in parallel."""
-        passed, inner = (0, None) if cursor is None else cursor
 
-        def numbered() -> Iterator[tuple[int, Parcel]]:
-            number = passed
-            for parcel in self.input.parcels(inner, context):
-                yield number, parcel
-                number += parcel.size
-
-        def apply(item: tuple[int, Parcel]) -> tuple[Parcel, list[BadRow]]:
-            first, parcel = item
-            mark = context.clock.enter()
-            kept, bad = self._kept(first, parcel, context)
+        def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:
+            kept, bad = self._kept(piece, context)
             block = context.block(self, len(kept))
-            block.copy_from(parcel.block, kept)
-            context.clock.leave(mark, self, len(kept))
-            after = partial(passed_after, first, kept, parcel.size, parcel.cursor_after)
-            return Parcel(block.finish(), len(kept), after), bad
+            block.copy_from(piece.parcel.block, piece.start + kept)
+            return Parcel(block.finish(), len(kept), piece.cursor_after(kept)), bad
 
-        found = context.executor.ordered(
-            apply, numbered(), lambda item: self.block_nbytes(item[1].size)
-        )
-        return sifted(found, context.skipped)
+        return sifted(self, apply, cursor, context)
 
-    def _kept(self, first: int, parcel: Parcel, context: Context) -> tuple[Index, list[BadRow]]:
-        size = parcel.size
-        rows = np.arange(first, first + size)
-        answers = allocate_block(ANSWERS, size, allocate_plain, aligned=False)
+    def _kept(self, piece: Piece, context: Context) -> tuple[Index, list[BadRow]]:
+        answers = allocate_block(ANSWERS, piece.size, allocate_plain, aligned=False)
         remote = context.placement.get(id(self))
         if remote is not None:
-            index = np.arange(size)
-            bad = remote.run(
-                lambda into: into.copy_from(parcel.block, index), rows, answers, context
-            )
+            bad = remote.run(piece.copy_to, piece.rows, answers, context)
         else:
-            bad = self.stage.apply(self.inputs[0], parcel.block, rows, self, answers, context)
-        good = kept_rows(size, bad)
+            elements, rows = piece.elements(), piece.rows
+            bad = self.stage.apply(self.inputs[0], elements, rows, self, answers, context)
+        good = kept_rows(piece.size, bad)
         (column,) = answers.finish().columns
         assert isinstance(column, Fixed)
         return good[column.rows[: len(good)]], bad

@@ -14,7 +14,6 @@ from penstock.rows import (
     ENDLESS,
     Context,
     Cursor,
-    CursorAfter,
     Flow,
     Index,
     Node,
@@ -29,7 +28,7 @@ from penstock.rows import (
 from penstock.spec import ArraySpec, spec_of_value
 from penstock.stages.functions import BadRow, Results, RowRandom, UserFunction, run_rows
 from penstock.stages.segment import as_flow
-from penstock.stages.sifting import kept_rows, passed_after, sifted
+from penstock.stages.sifting import Piece, kept_rows, sifted
 from penstock.stages.stage import Stage, StageFlow, StageRows
 
 
@@ -101,13 +100,13 @@ class Map(Stage):
     def apply(
         self,
         node: Node,
-        block: Block,
+        elements: Iterator[Any],
         rows: Index,
         out: Node,
         into: Block,
         context: Context,
     ) -> list[BadRow]:
-        """Run the function on every row of a finished block, whose numbers are `rows`.
+        """Run the function on the leaves of every row, whose numbers in `node` are `rows`.
 
         The results of good rows follow each other; the bad ones are returned.
         """
@@ -122,7 +121,7 @@ class Map(Stage):
         bad = run_rows(
             self.function,
             caller,
-            zip(numbers, block.elements(len(numbers), None), strict=True),
+            zip(numbers, elements, strict=True),
             results.put,
             lambda row: locate(node, row, context.epoch),
             executor=context.executor,
@@ -213,6 +212,7 @@ class MappedRows(StageRows):
         self.structure = structure
         self.fields = fields
         self.follows_epoch = node.follows_epoch or stage.seed is not None
+        self.calls_functions = True
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of the input, and run the function on each."""
@@ -224,7 +224,8 @@ class MappedRows(StageRows):
             return
         block = context.block(self.input, count(rows))
         self.input.read(rows, block, context)
-        self.stage.apply(self.input, block.finish(), as_index(rows), self, out, context)
+        elements = block.finish().elements(count(rows), None)
+        self.stage.apply(self.input, elements, as_index(rows), self, out, context)
 
     def with_errors(self, on_error: str) -> Node:
         """Return a flow where rows that the function fails on are left out, or these rows."""
@@ -261,40 +262,19 @@ class MappedFlow(StageFlow):
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield mapped parcels, made ahead in parallel."""
-        passed, inner = (0, None) if cursor is None else cursor
 
-        def numbered() -> Iterator[tuple[int, Parcel]]:
-            number = passed
-            for parcel in self.input.parcels(inner, context):
-                yield number, parcel
-                number += parcel.size
-
-        def apply(item: tuple[int, Parcel]) -> tuple[Parcel, list[BadRow]]:
-            first, parcel = item
-            mark = context.clock.enter()
-            block = context.block(self, parcel.size)
-            rows = np.arange(first, first + parcel.size)
+        def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:
+            block = context.block(self, piece.size)
             remote = context.placement.get(id(self))
             if remote is not None:
-                index = np.arange(parcel.size)
-                bad = remote.run(
-                    lambda into: into.copy_from(parcel.block, index), rows, block, context
-                )
+                bad = remote.run(piece.copy_to, piece.rows, block, context)
             else:
-                origin = self.inputs[0]
-                bad = self.stage.apply(origin, parcel.block, rows, self, block, context)
-            context.clock.leave(mark, self, parcel.size)
-            after: CursorAfter = partial(_after, first, parcel.cursor_after)
-            size = parcel.size - len(bad)
-            if bad:
-                kept = kept_rows(parcel.size, bad)
-                after = partial(passed_after, first, kept, parcel.size, parcel.cursor_after)
-            return Parcel(block.finish(), size, after), bad
+                elements, rows = piece.elements(), piece.rows
+                bad = self.stage.apply(self.inputs[0], elements, rows, self, block, context)
+            after = piece.cursor_after(kept_rows(piece.size, bad) if bad else None)
+            return Parcel(block.finish(), piece.size - len(bad), after), bad
 
-        found = context.executor.ordered(
-            apply, numbered(), lambda item: self.block_nbytes(item[1].size)
-        )
-        return sifted(found, context.skipped)
+        return sifted(self, apply, cursor, context)
 
     def notes(self) -> tuple[str, ...]:
         """Return what leaving rows out costs."""
@@ -311,7 +291,3 @@ class MappedFlow(StageFlow):
         rows = rows_per_block(self.input, block_nbytes)
         own = (ahead + 1) * (self.block_nbytes(rows) + self.input.block_nbytes(rows))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
-
-
-def _after(first: int, cursor_after: CursorAfter, offset: int) -> Cursor:
-    return [first + offset, cursor_after(offset)]

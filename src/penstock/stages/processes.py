@@ -155,12 +155,11 @@ class _RowsTask:
             [s for s in source.sinks if isinstance(s, Pieces)], lists, strict=True
         ):
             sink.put(values)
+        elements = source.finish().elements(len(numbers), None)
         into = _block(self.out_fields, outputs, [None] * len(outputs))
         made = _Stand(self.out_structure, self.out_fields)
         try:
-            bad = self.stage.apply(
-                stand, source.finish(), numbers, made, into, plain_context(epoch)
-            )
+            bad = self.stage.apply(stand, elements, numbers, made, into, plain_context(epoch))
         except PenstockError as error:
             return _failed(stand.located, error)
         columns = into.finish().columns

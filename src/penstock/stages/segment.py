@@ -22,7 +22,8 @@ class Segment(Flow):
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield blocks of consecutive rows, read ahead in parallel."""
-        pace = _Pace(rows_per_block(self.rows, context.block_nbytes))
+        most = rows_per_block(self.rows, context.block_nbytes)
+        pace = Pace(most, 1 if self.rows.calls_functions else most // _FIRST)
 
         def read(span: tuple[int, int]) -> Parcel:
             started = perf_counter()
@@ -55,20 +56,22 @@ class Segment(Flow):
         return self.rows.fingerprint()
 
 
-class _Pace:
-    """How many rows the next block gets: small at first, then as many as are quick to make."""
+class Pace:
+    """How many rows the next block gets: few at first, then as many as are quick to make."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, first: int) -> None:
         self.most = most
-        self.size = max(1, most // _FIRST)
+        self.size = max(1, first)
         self.fastest = 0.0
         """Seconds a row at best: a block that was slow by accident must not keep the rest small."""
 
     def took(self, size: int, seconds: float) -> None:
+        """Take note of how long so many rows took; any thread may say so."""
         pace = seconds / size
         self.fastest = min(self.fastest or pace, pace)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and last row of each block from `start` to `stop`."""
         while start < stop:
             end = min(stop, start + self.size)
             yield start, end

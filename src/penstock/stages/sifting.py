@@ -1,12 +1,65 @@
-"""What a function leaves of a parcel: the rows that are kept, where they end, and the bad ones told."""
+"""A function on the rows of a flow: which are kept, where they end, and the bad ones told."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from penstock.rows import Cursor, CursorAfter, Index, Parcel
-from penstock.skipped import Skipped
+from penstock.columns import Block
+from penstock.rows import Context, Cursor, CursorAfter, Index, Parcel
 from penstock.stages.functions import BadRow
+from penstock.stages.segment import Pace
+from penstock.stages.stage import StageFlow
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows `start` to `stop` of a parcel: as many as the function is quick for."""
+
+    parcel: Parcel
+    number: int
+    """The number of the parcel's first row."""
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> Index:
+        """The numbers of its rows."""
+        return np.arange(self.number + self.start, self.number + self.stop)
+
+    def elements(self) -> Iterator[Any]:
+        """Return the leaves of its rows, one row after the other."""
+        return islice(self.parcel.block.elements(self.stop, None), self.start, None)
+
+    def copy_to(self, block: Block) -> None:
+        """Copy its rows."""
+        block.copy_from(self.parcel.block, np.arange(self.start, self.stop))
+
+    def cursor_after(self, kept: Index | None) -> CursorAfter:
+        """Return what tells the cursor after the first of the rows that are kept; None is all of them."""
+        after = self.parcel.cursor_after
+        return partial(_after, self.number, self.start, self.stop, kept, after)
+
+
+def _after(
+    number: int, start: int, stop: int, kept: Index | None, cursor_after: CursorAfter, offset: int
+) -> Cursor:
+    """Return the number of the next input row after `offset` of the kept ones, and the input's cursor."""
+    used = stop
+    if kept is None:
+        used = start + offset
+    elif offset < len(kept):
+        used = start + (int(kept[offset - 1]) + 1 if offset else 0)
+    return [number + used, cursor_after(used)]
 
 
 def kept_rows(size: int, bad: Sequence[BadRow]) -> Index:
@@ -14,28 +67,42 @@ def kept_rows(size: int, bad: Sequence[BadRow]) -> Index:
     return np.delete(np.arange(size), [row.place for row in bad]) if bad else np.arange(size)
 
 
-def sifted(found: Iterator[tuple[Parcel, list[BadRow]]], skipped: Skipped) -> Iterator[Parcel]:
-    """Yield the parcels that have rows, and tell of bad rows in their order.
+def sifted(
+    flow: StageFlow,
+    apply: Callable[[Piece], tuple[Parcel, list[BadRow]]],
+    cursor: Cursor,
+    context: Context,
+) -> Iterator[Parcel]:
+    """Yield what a function makes of the input's rows, ahead in parallel, and tell of bad rows in order.
 
     Not where they are found, which is on any thread: which of them is one too many must not depend
     on which thread is faster.
     """
+    passed, inner = (0, None) if cursor is None else cursor
+    pace = Pace(np.iinfo(np.int64).max, 1)
+
+    def pieces() -> Iterator[Piece]:
+        number = passed
+        for parcel in flow.input.parcels(inner, context):
+            for start, stop in pace.spans(0, parcel.size):
+                yield Piece(parcel, number, start, stop)
+            number += parcel.size
+
+    def timed(piece: Piece) -> tuple[Parcel, list[BadRow]]:
+        mark = context.clock.enter()
+        started = perf_counter()
+        made, bad = apply(piece)
+        pace.took(piece.size, perf_counter() - started)
+        context.clock.leave(mark, flow, made.size)
+        return made, bad
+
+    found = context.executor.ordered(timed, pieces(), lambda piece: flow.block_nbytes(piece.size))
     ready: list[Parcel] = []
     for parcel, bad in found:
         for row in bad:
-            skipped.add(row.error)
+            context.skipped.add(row.error)
         if parcel.size:
             ready.append(parcel)
         del parcel  # Else it would pass for one that the consumer keeps.
         while ready:
             yield ready.pop()
-
-
-def passed_after(
-    first: int, kept: Index, size: int, cursor_after: CursorAfter, offset: int
-) -> Cursor:
-    """Return the number of the next input row after `offset` of the kept ones, and the input's cursor."""
-    if offset == len(kept):
-        return [first + size, cursor_after(size)]
-    used = int(kept[offset - 1]) + 1 if offset else 0
-    return [first + used, cursor_after(used)]

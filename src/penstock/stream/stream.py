@@ -24,6 +24,7 @@ from penstock.stages.processes import FunctionNode, RemoteMap, decide
 from penstock.stages.segment import Segment
 from penstock.stream.report import Report, StageTime
 from penstock.stream.threads import Pump, Threads
+from penstock.stream.tuning import Tuner
 
 STATE_VERSION = 1
 _GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
@@ -46,7 +47,12 @@ class _Engine:
         self.pool = Pool(self.account)
         self.clock = Clock()
         self.skipped = Skipped(plan.max_errors)
-        self.threads = Threads(plan.threads, plan.ahead, self.account) if plan.is_threaded else None
+        self.threads: Threads | None = None
+        self.tuner: Tuner | None = None
+        if plan.is_threaded:
+            self.threads = Threads(plan.threads, plan.ahead, self.account, plan.block_nbytes)
+            if plan.is_tuned:
+                self.tuner = Tuner(self.threads, plan.threads)
         self.resources = Resources()
         self.decisions: list[str] = []
         self.pump: Pump | None = None
@@ -94,6 +100,19 @@ class _Engine:
                     )
                     placement[id(node)] = self.resources.get(("workers", id(node)), make)
         return placement
+
+    def next_parcel(self) -> tuple[Parcel | None, float]:
+        """Return the next parcel, and the seconds it was waited for."""
+        started = perf_counter()
+        parcel = next(self.parcels, None)
+        waited = perf_counter() - started
+        if self.tuner is not None and parcel is not None:
+            self.tuner.handed_out(parcel.block.nbytes, waited)
+        return parcel, waited
+
+    def all_decisions(self) -> tuple[str, ...]:
+        """Return what was decided before the first block, and while it ran."""
+        return (*self.decisions, *(self.tuner.decisions if self.tuner is not None else ()))
 
     def abandon(self) -> None:
         """Close, when the stream was collected instead of closed.
@@ -216,9 +235,8 @@ class Stream:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        started = perf_counter()
-        parcel = next(self._engine.parcels, None)
-        self._waited += perf_counter() - started
+        parcel, waited = self._engine.next_parcel()
+        self._waited += waited
         self._is_ended = parcel is None
         return parcel
 
@@ -319,7 +337,7 @@ class Stream:
             peak_nbytes=self._engine.account.peak,
             held_nbytes=self._engine.account.held_peak,
             budget_nbytes=self._plan.budget,
-            decisions=tuple(self._engine.decisions),
+            decisions=self._engine.all_decisions(),
             num_skipped=self._engine.skipped.count,
             skipped=tuple(self._engine.skipped.first),
         )

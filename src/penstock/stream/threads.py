@@ -5,6 +5,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter, thread_time
 from typing import Any
 
 from penstock.errors import StreamClosedError
@@ -34,7 +35,9 @@ class _Task:
     def is_done(self) -> bool:
         return not self._done.locked()
 
-    def run(self, *, is_closing: bool) -> None:
+    def run(self, *, is_closing: bool) -> tuple[float, float]:
+        """Make the call; return the seconds that it took, and those of them on a core."""
+        started, on_core = perf_counter(), thread_time()
         try:
             if is_closing:
                 self.error = StreamClosedError("the stream was closed.")
@@ -45,6 +48,7 @@ class _Task:
         finally:
             self.argument = None
             self._done.release()
+        return perf_counter() - started, thread_time() - on_core
 
     def wait(self) -> Any:
         with self._done:
@@ -59,21 +63,36 @@ class _Task:
 class Threads(Executor):
     """A few threads, and the order in which what they make is handed out."""
 
-    def __init__(self, count: int, ahead: int, account: Account) -> None:
-        self._ahead = ahead
+    def __init__(
+        self, count: int, ahead: int, account: Account, block_nbytes: int | None = None
+    ) -> None:
+        self.count = 0
+        self.ahead = ahead
+        """How many blocks are made before they are asked for. More than planned only if they are small."""
+        self.busy_seconds = 0.0
+        self.core_seconds = 0.0
+        self._planned = ahead
+        self._planned_nbytes = 0 if block_nbytes is None else ahead * block_nbytes
         self._account = account
         self._outstanding = 0
         self._lock = threading.Lock()  # Of `_outstanding`: there may be several pumps.
         self._pumps: list[Pump] = []
         self._is_closing = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        number = next(_numbers)
-        self._threads = [
-            threading.Thread(target=self._work, name=f"penstock-{number}-{worker}", daemon=True)
-            for worker in range(count)
-        ]
-        for thread in self._threads:
+        self._number = next(_numbers)
+        self._threads: list[threading.Thread] = []
+        self.resize(count)
+
+    def resize(self, count: int) -> None:
+        """Have so many threads; one that is too many ends after what it is doing."""
+        for _ in range(count, self.count):
+            self._tasks.put(None)
+        for _ in range(self.count, count):
+            name = f"penstock-{self._number}-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
             thread.start()
+        self.count = count
 
     @property
     def is_closing(self) -> bool:
@@ -97,7 +116,7 @@ class Threads(Executor):
                 # One more each time, and more than that only while the first is not ready: the
                 # inputs may be parcels that have to be made themselves.
                 is_first = True
-                while not is_ended and len(pending) <= self._ahead:
+                while not is_ended and len(pending) <= self.ahead:
                     if pending and pending[0].is_done and not is_first:
                         break
                     is_first = False
@@ -108,6 +127,8 @@ class Threads(Executor):
                             is_ended = True
                             break
                     cost = nbytes(spare[0])
+                    if len(pending) > self._planned and not self._is_small(pending, cost):
+                        break
                     if not self._promise(cost, must=not pending):
                         break
                     task = _Task(function, spare.popleft(), cost)
@@ -123,6 +144,10 @@ class Threads(Executor):
                 task.is_cancelled = True
                 self._promise(-task.nbytes, must=True)
 
+    def _is_small(self, pending: Iterable[_Task], cost: int) -> bool:
+        """Whether one more block than planned takes no more bytes than those that were planned."""
+        return sum(task.nbytes for task in pending) + cost <= self._planned_nbytes
+
     def _promise(self, nbytes: int, *, must: bool) -> bool:
         """Count bytes that a task will take; without `must` only if the grant has room for them."""
         with self._lock:
@@ -133,7 +158,7 @@ class Threads(Executor):
 
     def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
         """Return the same parcels, made on a thread of their own, a few ahead."""
-        pump = Pump(parcels, self._ahead)
+        pump = Pump(parcels, self._planned)
         self._pumps.append(pump)
         return pump
 
@@ -155,8 +180,11 @@ class Threads(Executor):
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            task.run(is_closing=self._is_closing)
+            busy, core = task.run(is_closing=self._is_closing)
             del task  # A thread that waits must not keep the last block alive.
+            with self._lock:
+                self.busy_seconds += busy
+                self.core_seconds += core
 
 
 class Pump:

@@ -1,0 +1,209 @@
+"""Tuning: it settles, never swings, never changes a row, and says what it did and why."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.memory import process_ledger
+from penstock.stream import stream as stream_module
+from penstock.stream.threads import Threads
+from penstock.stream.tuning import Period, Tuner
+from tests.conformance import assert_same, run
+
+CORES = 4
+
+
+class Model:
+    """Threads in words: what they would measure follows from how many there are."""
+
+    def __init__(self, count: int = CORES) -> None:
+        self.count = count
+        self.ahead = count + 1
+        self.busy_seconds = self.core_seconds = 0.0
+
+    def resize(self, count: int) -> None:
+        self.count = count
+
+
+def tuned(
+    rate: Callable[[Model], float],
+    *,
+    stalled: float = 0.5,
+    busy: float = 1.0,
+    on_core: float = 0.1,
+    periods: int = 30,
+) -> tuple[Model, Tuner, list[tuple[int, int]]]:
+    model = Model()
+    tuner = Tuner(model, CORES)
+    path = [(model.count, model.ahead)]
+    for number in range(periods):
+        seconds = busy * model.count
+        tuner.decide(Period(1.0, stalled, int(rate(model)), seconds, seconds * on_core), number + 1.0)
+        path.append((model.count, model.ahead))
+    return model, tuner, path
+
+
+def swings(values: list[int]) -> int:
+    """How often a number went down after it had gone up."""
+    steps = [b - a for a, b in zip(values, values[1:], strict=False) if a != b]
+    return sum(1 for a, b in zip(steps, steps[1:], strict=False) if (a > 0) != (b > 0))
+
+
+def test_a_consumer_that_hardly_waits_is_left_alone():
+    model, tuner, _ = tuned(lambda m: 1e6, stalled=0.04)
+    assert (model.count, model.ahead, tuner.decisions) == (CORES, CORES + 1, [])
+
+
+def test_threads_that_are_on_their_cores_stay_as_many_as_the_cores():
+    model, tuner, _ = tuned(lambda m: 1e6, on_core=0.9)
+    assert (model.count, tuner.decisions) == (CORES, [])
+
+
+def test_threads_that_wait_for_something_else_become_more_while_that_pays():
+    model, tuner, path = tuned(lambda m: 1e6 * m.count)
+    assert model.count == 4 * CORES
+    assert model.ahead > model.count
+    assert swings([count for count, _ in path]) == 0
+    assert path[8:] == [path[-1]] * len(path[8:])  # Settled within a few periods.
+    assert tuner.decisions[0] == (
+        "threads 4 -> 6 after 1.0 s: the consumer waited 50 % of the time, the threads were busy "
+        "100 % of it, and on a core 10 % of that"
+    )
+
+
+@pytest.mark.parametrize("best", range(CORES, 4 * CORES))
+def test_a_raise_that_does_not_pay_is_taken_back_once_and_for_all(best: int):
+    model, tuner, path = tuned(lambda m: 1e6 * min(m.count, best))
+    counts = [count for count, _ in path]
+    assert swings(counts) <= 1
+    assert path[10:] == [path[-1]] * len(path[10:])
+    assert model.count <= max(CORES, best * 3 // 2)
+    if swings(counts):
+        assert " gave " in tuner.decisions[-1]
+        assert "of the bytes a second" in tuner.decisions[-1]
+
+
+def test_threads_that_have_nothing_to_do_while_the_consumer_waits_may_run_further_ahead():
+    model, _, path = tuned(lambda m: 1e6 * min(m.ahead, 10), busy=0.3)
+    assert model.count == CORES
+    assert CORES + 1 < model.ahead <= 15
+    assert swings([ahead for _, ahead in path]) <= 1
+    assert path[10:] == [path[-1]] * len(path[10:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_settles_whatever_is_measured(seed: int):
+    random = np.random.default_rng(seed)
+    model = Model()
+    tuner = Tuner(model, CORES)
+    path = [(model.count, model.ahead)]
+    for number in range(200):
+        stalled, busy, on_core, rate = random.random(4)
+        period = Period(1.0, stalled, int(1e6 * rate), busy * model.count, busy * on_core * model.count)
+        tuner.decide(period, number + 1.0)
+        path.append((model.count, model.ahead))
+    counts, depths = zip(*path, strict=True)
+    assert swings(list(counts)) <= 1
+    assert swings(list(depths)) <= 2  # Once of its own, and once more for threads that come later.
+    assert (min(counts), min(depths)) == path[0]
+    assert model.count <= 4 * CORES
+    assert model.ahead <= 4 * (CORES + 2)
+    assert len(tuner.decisions) < 20
+
+
+class Restless(Tuner):
+    """Changes its mind at every block: the worst that tuning could do."""
+
+    def handed_out(self, nbytes: int, waited_seconds: float) -> None:
+        random = np.random.default_rng(len(self.decisions))
+        self._threads.resize(int(random.integers(1, 9)))
+        self._threads.ahead = int(random.integers(1, 40))
+        self.decisions.append("changed")
+
+
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+def test_rows_and_bytes_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
+    ds = ps.from_arrays(np.arange(400_000).reshape(40_000, 10)).shuffle(seed=1)
+    ds = ds.batch(50).map(doubled).with_options(processes=0, memory="4MB")
+    expected = run(ds.with_options(threads=0))
+    before = threading.active_count()
+    monkeypatch.setattr(stream_module, "Tuner", Restless)
+    granted = process_ledger.granted
+    with ds.stream() as stream:
+        found = []
+        for number, batch in enumerate(stream):
+            found.append(batch.copy())
+            if number == 300:
+                state = stream.state()
+        report = stream.report()
+    assert "changed" in report.decisions
+    assert report.peak_nbytes <= report.budget_nbytes
+    assert_same(found, expected)
+    assert_same(run(ds, state=state), expected[301:])
+    assert threading.active_count() == before
+    assert process_ledger.granted == granted
+
+
+@pytest.mark.parametrize("options", [{"threads": 2}, {"threads": 0}])
+def test_what_the_user_sets_is_not_tuned(options: dict[str, int], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stream_module, "Tuner", Restless)
+    ds = ps.from_arrays(np.arange(100_000)).batch(10)
+    for fixed in (ds.with_options(**options), ds.prefetch(3)):
+        with fixed.stream() as stream:
+            for _ in stream:
+                pass
+            assert stream.report().decisions == ()
+
+
+def test_a_block_more_than_planned_must_fit_into_what_was_planned():
+    account = process_ledger.open("a test", budget=1 << 30, need=0, want=1 << 20, why="it is one")
+    threads = Threads(1, 2, account, block_nbytes=1000)
+    try:
+        for size, most in ((1000, 3), (200, 10)):
+            threads.ahead = 50
+            started: list[int] = []
+            may_end = threading.Event()
+
+            def work(item: int, started: Any = started, may_end: Any = may_end) -> int:
+                may_end.wait()
+                return item
+
+            def items(started: Any = started) -> Any:
+                for item in range(100):
+                    started.append(item)
+                    yield item
+
+            may_end.clear()
+            found = threads.ordered(work, items(), lambda item, size=size: size)
+            threading.Timer(0, may_end.set).start()
+            assert next(found) == 0
+            assert len(started) <= most + 1
+            assert list(found) == list(range(1, 100))
+    finally:
+        threads.close()
+        account.close()
+
+
+def test_threads_come_and_go():
+    account = process_ledger.open("a test", budget=1 << 30, need=0, want=1 << 20, why="it is one")
+    before = threading.active_count()
+    threads = Threads(2, 8, account)
+    try:
+        meeting = threading.Barrier(5)
+        threads.resize(5)  # All five must be there for any to go on.
+        assert list(threads.ordered(lambda item: meeting.wait(60) >= 0, range(5), lambda _: 1)) == [True] * 5
+        threads.resize(1)
+        for thread in threads._threads[:]:
+            thread.join(0 if thread.is_alive() else None)
+        assert list(threads.ordered(lambda item: item, range(20), lambda _: 1)) == list(range(20))
+    finally:
+        threads.close()
+        account.close()
+    assert threading.active_count() == before
