@@ -50,11 +50,27 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "StringDType.*\n.*array.tolist",
     ),
-    "a masked array": (lambda: ps.from_arrays(np.ma.array([1])), TypeError, r"lose its mask; fill it: x.filled\(0\)"),
-    "masked arrays in a list": (lambda: ps.from_arrays([np.ma.array([1])]), TypeError, "lose its mask"),
-    "arrays of objects in a list": (lambda: ps.from_arrays([np.array([None])]), TypeError, "dtype object"),
+    "a masked array": (
+        lambda: ps.from_arrays(np.ma.array([1])),
+        TypeError,
+        r"lose its mask; fill it: x.filled\(0\)",
+    ),
+    "masked arrays in a list": (
+        lambda: ps.from_arrays([np.ma.array([1])]),
+        TypeError,
+        "lose its mask",
+    ),
+    "arrays of objects in a list": (
+        lambda: ps.from_arrays([np.array([None])]),
+        TypeError,
+        "dtype object",
+    ),
     "nothing": (lambda: ps.from_arrays(()), ValueError, "at least one array, got an empty nest"),
-    "an empty list": (lambda: ps.from_arrays([]), ValueError, r"empty list, which has no dtype; give np.empty"),
+    "an empty list": (
+        lambda: ps.from_arrays([]),
+        ValueError,
+        r"empty list, which has no dtype; give np.empty",
+    ),
     "a list of lists": (
         lambda: ps.from_arrays([[1, 2], [3, 4]]),
         TypeError,
@@ -72,7 +88,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "number of dimensions",
     ),
-    "None for an array": (lambda: ps.from_arrays((X, None)), TypeError, "field '1' must be an array .*got NoneType"),
+    "None for an array": (
+        lambda: ps.from_arrays((X, None)),
+        TypeError,
+        "field '1' must be an array .*got NoneType",
+    ),
     "a number for an array": (lambda: ps.from_arrays(3), TypeError, "must be an array .*got int"),
     "a generator for an array": (lambda: ps.from_arrays(x for x in X), TypeError, "got generator"),
     "shuffle with a buffer size": (
@@ -80,16 +100,32 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         r"shuffle takes no buffer size.*\n.*wrong: ds.shuffle\(1024\)\n.*right: ds.shuffle\(seed=0\)",
     ),
-    "shuffle of what never ends": (lambda: ds().repeat().shuffle(), ValueError, "there is no last row.\n.*wrong"),
+    "shuffle of what never ends": (
+        lambda: ds().repeat().shuffle(),
+        ValueError,
+        "there is no last row.\n.*wrong",
+    ),
     "an exact shuffle of a flow": (
         lambda: ds().filter(lambda x: True).shuffle(exact=True),
         ValueError,
         r"needs rows that can be had by number, and filter\(<lambda>\) can only be read forward.*cache\(\).shuffle\(\)",
     ),
-    "cache of what never ends": (lambda: ds().repeat().cache(), ValueError, r"put it before repeat\(\)"),
+    "cache of what never ends": (
+        lambda: ds().repeat().cache(),
+        ValueError,
+        r"put it before repeat\(\)",
+    ),
     "batch of 0": (lambda: ds().batch(0), ValueError, "batch_size must be at least 1, got 0"),
-    "batch of a fraction": (lambda: ds().batch(2.5), TypeError, "batch_size must be a whole number, got 2.5"),
-    "batch of a text": (lambda: ds().batch("32"), TypeError, "batch_size must be a whole number, got '32'"),
+    "batch of a fraction": (
+        lambda: ds().batch(2.5),
+        TypeError,
+        "batch_size must be a whole number, got 2.5",
+    ),
+    "batch of a text": (
+        lambda: ds().batch("32"),
+        TypeError,
+        "batch_size must be a whole number, got '32'",
+    ),
     "batch of True": (lambda: ds().batch(True), TypeError, "whole number, got True"),
     "batch of ragged rows": (
         lambda: ps.from_arrays(RAGGED).batch(4),
@@ -103,7 +139,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "pad for field 'value' must be a value of int64, got 0.5",
     ),
     "padding of text with a number": (
-        lambda: ps.from_arrays(np.arange(3)).map(lambda x: x, spec=ps.ArraySpec((None,), str)).padded_batch(2, pad=0),
+        lambda: (
+            ps.from_arrays(np.arange(3))
+            .map(lambda x: x, spec=ps.ArraySpec((None,), str))
+            .padded_batch(2, pad=0)
+        ),
         TypeError,
         "pad for field 'value' must be str, got 0",
     ),
@@ -122,19 +162,47 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "same first axis in every field, got {'0': 2, '1': 4}",
     ),
-    "unbatch of nothing": (lambda: ds().map(lambda x: ()).unbatch(), ValueError, "at least one field"),
-    "take of less than all": (lambda: ds().take(-2), ValueError, "count must be at least -1, got -2"),
-    "skip of less than all": (lambda: ds().skip(-2), ValueError, "count must be at least -1, got -2"),
-    "repeat of less than ever": (lambda: ds().repeat(-2), ValueError, "count must be at least -1, got -2"),
+    "unbatch of nothing": (
+        lambda: ds().map(lambda x: ()).unbatch(),
+        ValueError,
+        "at least one field",
+    ),
+    "take of less than all": (
+        lambda: ds().take(-2),
+        ValueError,
+        "count must be at least -1, got -2",
+    ),
+    "skip of less than all": (
+        lambda: ds().skip(-2),
+        ValueError,
+        "count must be at least -1, got -2",
+    ),
+    "repeat of less than ever": (
+        lambda: ds().repeat(-2),
+        ValueError,
+        "count must be at least -1, got -2",
+    ),
     "shard past the last": (
         lambda: ds().shard(3, 3),
         ValueError,
         "needs 0 <= index < count, got index 3 and count 3",
     ),
-    "shard as tf.data writes it": (lambda: ds().shard(4, 1), ValueError, "tf.data has the two the other way round"),
-    "enumerate from a fraction": (lambda: ds().enumerate(1.5), TypeError, "start must be a whole number, got 1.5"),
+    "shard as tf.data writes it": (
+        lambda: ds().shard(4, 1),
+        ValueError,
+        "tf.data has the two the other way round",
+    ),
+    "enumerate from a fraction": (
+        lambda: ds().enumerate(1.5),
+        TypeError,
+        "start must be a whole number, got 1.5",
+    ),
     "map without a function": (lambda: ds().map(3), TypeError, "map needs a function, got int"),
-    "filter without a function": (lambda: ds().filter(None), TypeError, "filter needs a function, got NoneType"),
+    "filter without a function": (
+        lambda: ds().filter(None),
+        TypeError,
+        "filter needs a function, got NoneType",
+    ),
     "map that returns nothing": (
         lambda: ds().map(lambda x: None),
         ps.SpecMismatchError,
@@ -150,20 +218,52 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "spec must be a nest of ArraySpec, got 3",
     ),
-    "a seed below 0": (lambda: ds().map(lambda x, r: x, seed=-1), ValueError, "seed must be at least 0, got -1"),
-    "a window that is no size": (lambda: ds().shuffle(window="big"), ValueError, "must look like '512MB'"),
-    "a budget that is no size": (lambda: ds().with_options(memory="lots"), ValueError, "must look like '512MB'"),
-    "a budget of nothing": (lambda: ds().with_options(memory=0), ValueError, "at least 1 byte, got 0"),
-    "threads below 0": (lambda: ds().with_options(threads=-1), ValueError, "threads must be at least 0, got -1"),
-    "prefetch below 0": (lambda: ds().prefetch(-2), ValueError, "prefetch must be at least 0, got -2"),
-    "an epoch below 0": (lambda: ds().stream(epoch=-1), ValueError, "epoch must be at least 0, got -1"),
+    "a seed below 0": (
+        lambda: ds().map(lambda x, r: x, seed=-1),
+        ValueError,
+        "seed must be at least 0, got -1",
+    ),
+    "a window that is no size": (
+        lambda: ds().shuffle(window="big"),
+        ValueError,
+        "must look like '512MB'",
+    ),
+    "a budget that is no size": (
+        lambda: ds().with_options(memory="lots"),
+        ValueError,
+        "must look like '512MB'",
+    ),
+    "a budget of nothing": (
+        lambda: ds().with_options(memory=0),
+        ValueError,
+        "at least 1 byte, got 0",
+    ),
+    "threads below 0": (
+        lambda: ds().with_options(threads=-1),
+        ValueError,
+        "threads must be at least 0, got -1",
+    ),
+    "prefetch below 0": (
+        lambda: ds().prefetch(-2),
+        ValueError,
+        "prefetch must be at least 0, got -2",
+    ),
+    "an epoch below 0": (
+        lambda: ds().stream(epoch=-1),
+        ValueError,
+        "epoch must be at least 0, got -1",
+    ),
     "zip of nothing": (lambda: ps.zip(), ValueError, "zip needs at least one dataset"),
     "zip of arrays": (
         lambda: ps.zip(ds(), X),
         TypeError,
         r"zip needs datasets, got ndarray for input 1; arrays become one with ps.from_arrays",
     ),
-    "zip of unequal lengths": (lambda: ps.zip(ds(), ds().take(3)), ps.LengthError, "got 10 and 3 rows"),
+    "zip of unequal lengths": (
+        lambda: ps.zip(ds(), ds().take(3)),
+        ps.LengthError,
+        "got 10 and 3 rows",
+    ),
     "concatenate of different nests": (
         lambda: ps.concatenate(ds(), ps.from_arrays((X,))),
         ps.SpecMismatchError,
@@ -179,17 +279,37 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ps.SpecMismatchError,
         "mix needs rows of one spec",
     ),
-    "mix with too few weights": (lambda: ps.mix([ds(), ds()], weights=[1]), ValueError, "weight for each of 2 datasets, got 1"),
-    "mix with a weight of 0": (lambda: ps.mix([ds(), ds()], weights=[1, 0]), ValueError, "greater than 0"),
+    "mix with too few weights": (
+        lambda: ps.mix([ds(), ds()], weights=[1]),
+        ValueError,
+        "weight for each of 2 datasets, got 1",
+    ),
+    "mix with a weight of 0": (
+        lambda: ps.mix([ds(), ds()], weights=[1, 0]),
+        ValueError,
+        "greater than 0",
+    ),
     "mix with a weight that is no number": (
         lambda: ps.mix([ds(), ds()], weights=[1, float("nan")]),
         ValueError,
         "greater than 0",
     ),
-    "mix with another stop": (lambda: ps.mix([ds()], stop="last"), ValueError, """stop must be "first" or "all", got 'last'"""),
+    "mix with another stop": (
+        lambda: ps.mix([ds()], stop="last"),
+        ValueError,
+        """stop must be "first" or "all", got 'last'""",
+    ),
     "a shape that is a number": (lambda: ps.ArraySpec(3, "f4"), TypeError, r"write \(3,\)"),
-    "a dimension below 0": (lambda: ps.ArraySpec((-1,), "f4"), ValueError, "None or a whole number >= 0, got -1"),
-    "a spec of objects": (lambda: ps.ArraySpec((), object), TypeError, "plain NumPy dtype, bytes or str, got object"),
+    "a dimension below 0": (
+        lambda: ps.ArraySpec((-1,), "f4"),
+        ValueError,
+        "None or a whole number >= 0, got -1",
+    ),
+    "a spec of objects": (
+        lambda: ps.ArraySpec((), object),
+        TypeError,
+        "plain NumPy dtype, bytes or str, got object",
+    ),
     "more rows than can be numbered": (
         lambda: ds().repeat(1 << 61),
         ValueError,
@@ -203,8 +323,15 @@ def test_a_mistake_is_told_when_the_chain_is_built_at_the_users_line(mistake: st
     make, error, message = MISTAKES[mistake]
     with pytest.raises(error, match=message) as caught:
         make()
-    ours = [frame for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == __file__]
-    assert ours[-1].lineno in range(make.__code__.co_firstlineno, make.__code__.co_firstlineno + 6) or len(ours) > 1
+    ours = [
+        frame
+        for frame in traceback.extract_tb(caught.value.__traceback__)
+        if frame.filename == __file__
+    ]
+    assert (
+        ours[-1].lineno in range(make.__code__.co_firstlineno, make.__code__.co_firstlineno + 6)
+        or len(ours) > 1
+    )
 
 
 def test_all_errors_of_its_own_have_one_base_and_a_familiar_one():

@@ -15,7 +15,11 @@ tf = pytest.importorskip("tensorflow")
 # Starting tf.data costs tens of milliseconds a chain: few examples, but long chains.
 ORACLE = settings(
     max_examples=40,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
 )
 
 
@@ -59,18 +63,38 @@ def assert_agree(ours: ps.Dataset, theirs: Any) -> None:
     assert cardinality in (length, tf.data.UNKNOWN_CARDINALITY)
 
 
-def apply(draw: st.DrawFn, ours: ps.Dataset, theirs: Any, depth: int) -> tuple[ps.Dataset, Any, int]:
+def apply(
+    draw: st.DrawFn, ours: ps.Dataset, theirs: Any, depth: int
+) -> tuple[ps.Dataset, Any, int]:
     """Put one stage behind both; `depth` is how many batches deep the rows are."""
     stage = draw(
         st.sampled_from(
-            "batch take skip repeat shard enumerate zip concatenate map filter cache unbatch prefetch".split()
+            [
+                "batch",
+                "take",
+                "skip",
+                "repeat",
+                "shard",
+                "enumerate",
+                "zip",
+                "concatenate",
+                "map",
+                "filter",
+                "cache",
+                "unbatch",
+                "prefetch",
+            ]
         )
     )
     if stage == "batch":
         if any(None in spec.shape for spec in flatten(ours.spec)[0]):
             return ours, theirs, depth
         size, drop = draw(st.integers(1, 5)), draw(st.booleans())
-        return ours.batch(size, drop_remainder=drop), theirs.batch(size, drop_remainder=drop), depth + 1
+        return (
+            ours.batch(size, drop_remainder=drop),
+            theirs.batch(size, drop_remainder=drop),
+            depth + 1,
+        )
     if stage == "unbatch":
         # tf.data unbatches whatever has a first axis; rows whose fields disagree are an error in both.
         if depth == 0:
@@ -106,7 +130,9 @@ def apply(draw: st.DrawFn, ours: ps.Dataset, theirs: Any, depth: int) -> tuple[p
     if stage == "filter":
         if depth:
             return ours, theirs, depth
-        few = theirs.filter(lambda row: tf.cast(tf.reshape(tf.nest.flatten(row)[0], (-1,))[0], tf.float32) < 13.0)
+        few = theirs.filter(
+            lambda row: tf.cast(tf.reshape(tf.nest.flatten(row)[0], (-1,))[0], tf.float32) < 13.0
+        )
         return ours.filter(lambda row: bool(np.ravel(flatten(row)[0][0])[0] < 13)), few, depth
     if stage == "cache":
         return ours.cache(), theirs.cache(), depth
@@ -158,7 +184,9 @@ def test_padded_batch(size: int, drop: bool, pad: int | None):
         lambda: ({"r": r, "x": i} for i, r in enumerate(ragged)),
         output_signature={"r": tf.TensorSpec((None,), tf.int64), "x": tf.TensorSpec((), tf.int64)},
     )
-    values = None if pad is None else {"r": tf.constant(pad, tf.int64), "x": tf.constant(0, tf.int64)}
+    values = (
+        None if pad is None else {"r": tf.constant(pad, tf.int64), "x": tf.constant(0, tf.int64)}
+    )
     assert_agree(
         ours.padded_batch(size, drop_remainder=drop, pad=pad),
         theirs.padded_batch(size, drop_remainder=drop, padding_values=values),
@@ -221,7 +249,9 @@ def test_a_shape_that_may_differ_stays_so_through_a_map_as_in_tf_data():
 def test_reduce_folds_as_tf_data_does():
     x = np.arange(10)
     ours = ps.from_arrays(x).reduce(lambda total, value: total * 2 + value, np.int64(1))
-    theirs = tf.data.Dataset.from_tensor_slices(x).reduce(np.int64(1), lambda total, value: total * 2 + value)
+    theirs = tf.data.Dataset.from_tensor_slices(x).reduce(
+        np.int64(1), lambda total, value: total * 2 + value
+    )
     assert int(ours) == int(theirs)
 
 

@@ -53,7 +53,18 @@ def test_a_size_of_another_type_is_an_error(size):
 
 def test_sizes_are_written_as_people_say_them():
     sizes = [0, 1, 999, 1000, 1536, 999_600, 1_000_000, 2**30, 10**12, 10**16]
-    texts = ["0 B", "1 B", "999 B", "1 KB", "1.54 KB", "1000 KB", "1 MB", "1.07 GB", "1 TB", "10000 TB"]
+    texts = [
+        "0 B",
+        "1 B",
+        "999 B",
+        "1 KB",
+        "1.54 KB",
+        "1000 KB",
+        "1 MB",
+        "1.07 GB",
+        "1 TB",
+        "10000 TB",
+    ]
     assert list(map(format_nbytes, sizes)) == texts
 
 

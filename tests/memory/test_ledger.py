@@ -12,6 +12,11 @@ from penstock.memory import Ledger, Pool, buffer_nbytes, process_ledger
 PAGE = 4096
 
 
+@pytest.fixture(autouse=True)
+def _no_reserve() -> None:
+    process_ledger.drop_reserve()
+
+
 def opened(ledger: Ledger, need: int = 1, want: int = 100, budget: int = 100, name: str = "a"):
     return ledger.open(name, budget=budget, need=need, want=want, why="its blocks")
 
@@ -27,7 +32,10 @@ def test_an_account_gets_what_it_wants_if_there_is_room():
 def test_an_account_that_needs_more_than_there_is_is_refused_with_the_budget_that_would_do():
     ledger = Ledger()
     opened(ledger, want=60, name="train")
-    with pytest.raises(BudgetError, match=r"too small for val.*needs at least 50 B.*60 B are taken \(train 60 B\).*memory=110\)"):
+    with pytest.raises(
+        BudgetError,
+        match=r"too small for val.*needs at least 50 B.*60 B are taken \(train 60 B\).*memory=110\)",
+    ):
         opened(ledger, need=50, name="val")
     assert opened(ledger, need=50, budget=110).grant == 50
 
@@ -74,7 +82,9 @@ def test_buffers_are_counted_while_they_are_looked_at_and_reused_after():
 def test_a_pool_never_maps_more_than_its_account_may():
     pool = pool_of(Ledger(), 2 * PAGE)
     kept = [pool.lease(PAGE), pool.lease(PAGE)]
-    with pytest.raises(BudgetError, match=r"more than the memory budget leaves it .* with_options\(memory="):
+    with pytest.raises(
+        BudgetError, match=r"more than the memory budget leaves it .* with_options\(memory="
+    ):
         pool.lease(1)
     kept.pop()
     kept.append(pool.lease(100))
@@ -88,6 +98,16 @@ def test_idle_buffers_make_room_for_a_larger_one():
     large = pool.lease(4 * PAGE)
     assert len(large) == 4 * PAGE
     assert pool.account.mapped == 4 * PAGE
+
+
+def test_a_buffer_of_an_earlier_stream_is_taken_only_if_there_is_room_for_it():
+    earlier = pool_of(Ledger(), 4 * PAGE)
+    earlier.lease(3 * PAGE)  # And at once given back.
+    earlier.close()
+    pool = pool_of(Ledger(), 2 * PAGE)
+    kept = [pool.lease(PAGE), pool.lease(PAGE)]
+    assert pool.account.peak == 2 * PAGE
+    assert len(kept) == 2
 
 
 def test_what_the_consumer_keeps_is_written_off():

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.chains import Model, chains, equal
 
 import penstock as ps
 from penstock.memory import process_ledger
-from tests.chains import Model, chains, equal
 
 CGROUP = Path("/sys/fs/cgroup/memory")
 
@@ -35,7 +35,9 @@ def _collect() -> None:
 
 
 @given(chains(), st.integers(0, 1), st.integers(0, 3))
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=150)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=150
+)
 def test_the_smallest_budget_that_a_plan_names_gives_all_rows(
     chain: tuple[ps.Dataset, Model], epoch: int, threads: int
 ) -> None:
@@ -64,7 +66,9 @@ def test_a_budget_below_that_is_refused_before_the_first_batch(
     tight = ds.with_options(memory=need - 1)
     assert not tight.explain().fits
     assert "TOO SMALL" in str(tight.explain())
-    with pytest.raises(ps.BudgetError, match=r"is too small for .* Write with_options\(memory=") as refused:
+    with pytest.raises(
+        ps.BudgetError, match=r"is too small for .* Write with_options\(memory="
+    ) as refused:
         tight.stream()
     assert int(re.search(r"memory=(\d+)\)", str(refused.value))[1]) == need
     assert isinstance(refused.value, MemoryError)
@@ -135,7 +139,9 @@ def test_rows_longer_than_planned_are_an_error_that_says_so_and_not_an_overrun()
     texts = ["a"] * 1000 + ["x" * 3_000_000]
     ds = ps.from_arrays(texts)
     ds = ds.with_options(memory=ds.explain().need_nbytes, threads=0)
-    with pytest.raises(ps.BudgetError, match=r"its rows are longer than those it was planned for. .*memory=(\d+)"):
+    with pytest.raises(
+        ps.BudgetError, match=r"its rows are longer than those it was planned for. .*memory=(\d+)"
+    ):
         sum(map(len, ds))
     assert sum(map(len, ds.with_options(memory="16MB"))) == 3_001_000
 
@@ -160,7 +166,9 @@ def measured(code: str, *arguments: Any, limit: int | None = None) -> dict[str, 
             group.mkdir()
             (group / "memory.limit_in_bytes").write_text(str(limit))
         except OSError as error:
-            pytest.skip(f"no memory cgroup can be made here ({error}); the measured peak is tested instead")
+            pytest.skip(
+                f"no memory cgroup can be made here ({error}); the measured peak is tested instead"
+            )
     try:
         command = [sys.executable, "-c", script, str(group or ""), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240)
@@ -212,7 +220,9 @@ def test_an_array_larger_than_the_cgroup_is_streamed_within_the_budget(tmp_path:
     num_rows = 1_500_000_000 // 4096
     path = tmp_path / "big.f4"
     with path.open("wb") as file:
-        file.truncate(num_rows * 4096)  # Sparse: it takes no disk, but pages of cache when it is read.
+        file.truncate(
+            num_rows * 4096
+        )  # Sparse: it takes no disk, but pages of cache when it is read.
     found = measured(STREAM_A_LARGE_ARRAY, path, num_rows, limit=300_000_000)
     assert found["rows"] == num_rows
     assert found["peak"] <= 64_000_000
@@ -221,7 +231,9 @@ def test_an_array_larger_than_the_cgroup_is_streamed_within_the_budget(tmp_path:
 
 def test_a_lazy_array_is_streamed_within_the_budget_as_measured():
     num_rows = 60_000
-    found = measured(STREAM_A_LARGE_ARRAY.replace(".shuffle(seed=1, window=\"32MB\")", ""), "", num_rows)
+    found = measured(
+        STREAM_A_LARGE_ARRAY.replace('.shuffle(seed=1, window="32MB")', ""), "", num_rows
+    )
     assert found["rows"] == num_rows
     assert found["peak"] <= 64_000_000
     assert found["anonymous"] <= 64_000_000 + 150_000_000

@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
-
-from penstock.nest import flatten
 from tests.conformance import Case, Conformance, assert_same, run
+
+import penstock as ps
+from penstock.nest import flatten
 
 
 class SourceConformance(Conformance):
@@ -37,6 +38,4 @@ class SourceConformance(Conformance):
 
 
 def _order(num_rows: int) -> Any:
-    import penstock as ps
-
     return list(ps.from_arrays(np.arange(num_rows)).shuffle(seed=3))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conformance import Case, assert_same, run
+from tests.sources.conformance import SourceConformance
 
 import penstock as ps
 from penstock.nest import flatten
-from tests.conformance import Case, assert_same, run
-from tests.sources.conformance import SourceConformance
 
 N = 11
 RANDOM = np.random.default_rng(0)
@@ -32,15 +32,15 @@ def raw(dtype: str, shape: tuple[int, ...] = (N,)) -> Any:
     count = int(np.prod(shape))
     if dtype.kind == "b":
         return RANDOM.integers(0, 2, shape).astype(bool)
-    if dtype.kind in "U":
+    if dtype.kind == "U":
         return np.array([chr(0x1F600 + i) * (i % 4) for i in range(count)], dtype).reshape(shape)
     return RANDOM.integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype).reshape(shape)
 
 
 DTYPES = [
-    *"? b h i q B H I Q e f d g F D G".split(),
-    *"S1 S7 U3 U5 M8[ns] M8[D] m8[s] V5".split(),
-    *">i4 >f8 >u2 >c16 >M8[us]".split(),
+    *["?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d", "g", "F", "D", "G"],
+    *["S1", "S7", "U3", "U5", "M8[ns]", "M8[D]", "m8[s]", "V5"],
+    *[">i4", ">f8", ">u2", ">c16", ">M8[us]"],
 ]
 STRUCT = np.dtype(
     [("a", "u1"), ("b", ">f8", (2,)), ("c", "S3"), ("d", [("e", "M8[D]")])], align=True
@@ -50,7 +50,8 @@ Point = namedtuple("Point", "x y")
 
 ARRAYS: dict[str, Any] = {f"dtype {dtype}": raw(dtype) for dtype in DTYPES}
 ARRAYS |= {
-    f"dtype {dtype} in 2 dimensions": raw(dtype, (N, 3)) for dtype in "? e D S3 U2 >i8".split()
+    f"dtype {dtype} in 2 dimensions": raw(dtype, (N, 3))
+    for dtype in ["?", "e", "D", "S3", "U2", ">i8"]
 }
 ARRAYS |= {
     "structured": raw("u1", (N * STRUCT.itemsize,)).view(STRUCT),
@@ -239,7 +240,7 @@ def test_a_lazy_array_that_gives_fewer_rows_than_it_has_is_an_error():
     ds = ps.from_arrays(lazy).batch(50)
     lazy.array = lazy.array[:70]
     for threads in (0, 2):
-        with pytest.raises(ps.SpecMismatchError, match="of Lazy must be .* did it change"):
+        with pytest.raises(ps.SpecMismatchError, match=r"of Lazy must be .* did it change"):
             list(ds.with_options(threads=threads))
     with pytest.raises(ps.SpecMismatchError, match="must be"):
         list(ps.from_arrays(lazy).shuffle())
@@ -264,7 +265,7 @@ def test_a_lazy_array_whose_slices_have_another_dtype_is_refused():
 
     lies = Lies(np.zeros(5))
     lies.dtype = np.dtype("f4")
-    with pytest.raises(TypeError, match="a slice of Lies must be an array of .*float32"):
+    with pytest.raises(TypeError, match=r"a slice of Lies must be an array of .*float32"):
         ps.from_arrays(lies)
 
 

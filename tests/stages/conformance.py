@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.conformance import ALIGNMENT, Case, Conformance, assert_same, run
 
 import penstock as ps
 from penstock.nest import flatten
-from tests.conformance import ALIGNMENT, Case, Conformance, assert_same, run
 
 NUM_ROWS = 23
 X = np.arange(NUM_ROWS * 3, dtype="f4").reshape(NUM_ROWS, 3)
@@ -45,7 +45,9 @@ def stack(rows: list[Any]) -> Any:
     """The batch of some rows."""
     first, structure = flatten(rows[0])
     columns = zip(*(flatten(row)[0] for row in rows), strict=True)
-    return structure.unflatten([_stacked(example, column) for example, column in zip(first, columns, strict=True)])
+    return structure.unflatten(
+        [_stacked(example, column) for example, column in zip(first, columns, strict=True)]
+    )
 
 
 def _stacked(example: Any, values: tuple[Any, ...]) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import penstock as ps
 from tests.conformance import Case, assert_same, run
 from tests.stages.conformance import StageConformance, keep
+
+import penstock as ps
 
 NUM_ROWS = 40
 BAD = {0, 3, 4, 5, 17, 39}

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import penstock as ps
 from tests.conformance import Case, run
 from tests.stages.conformance import StageConformance, keep
+
+import penstock as ps
 
 COUNT = 23
 RAGGED = [np.arange(i % 5, dtype="i4") for i in range(COUNT)]

@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance import Case, assert_same, run
+from tests.stages.conformance import (
+    NUM_ROWS,
+    ROWS,
+    StageConformance,
+    batches,
+    keep,
+    numbered,
+    stack,
+)
 
 import penstock as ps
-from tests.conformance import Case, assert_same, run
-from tests.stages.conformance import NUM_ROWS, ROWS, StageConformance, batches, keep, numbered, stack
 
 TEXTS = [str(i) * (i % 4) for i in range(NUM_ROWS)]
 

@@ -7,22 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import penstock as ps
-from penstock.memory import process_ledger
-from penstock.order import Permutation
 from tests.conformance import Case, assert_same, run
 from tests.stages.conformance import (
     INPUTS,
     NUM_ROWS,
     ROWS,
-    X,
-    Y,
     StageConformance,
+    Y,
     batches,
     keep,
     numbered,
 )
+
+import penstock as ps
+from penstock.memory import process_ledger
+from penstock.order import Permutation
 
 Make = Callable[[Callable[[], ps.Dataset]], ps.Dataset]
 
@@ -86,7 +85,10 @@ STAGES: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], list[Any]]] = {
     "filter": (lambda ds: ds.filter(is_odd), ODD),
     "filter of all": (lambda ds: ds.filter(lambda *_: False), []),
     "batch": (lambda ds: ds.batch(5), batches(ROWS, 5)),
-    "batch, no remainder": (lambda ds: ds.batch(5, drop_remainder=True), batches(ROWS, 5, drop=True)),
+    "batch, no remainder": (
+        lambda ds: ds.batch(5, drop_remainder=True),
+        batches(ROWS, 5, drop=True),
+    ),
     "batch of one": (lambda ds: ds.batch(1), batches(ROWS, 1)),
     "batch of more than all": (lambda ds: ds.batch(100), batches(ROWS, 100)),
     "batch of more than all, dropped": (lambda ds: ds.batch(100, drop_remainder=True), []),
@@ -156,7 +158,10 @@ STAGES: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], list[Any]]] = {
         lambda ds: ps.zip(ds, ds.take(4).repeat(), strict=False),
         list(zip(ROWS, (ROWS[:4] * 6)[:NUM_ROWS], strict=True)),
     ),
-    "concatenate": (lambda ds: ps.concatenate(ds, ds.take(2), ds.skip(20)), ROWS + ROWS[:2] + ROWS[20:]),
+    "concatenate": (
+        lambda ds: ps.concatenate(ds, ds.take(2), ds.skip(20)),
+        ROWS + ROWS[:2] + ROWS[20:],
+    ),
     "concatenate of nothing": (lambda ds: ps.concatenate(ds.take(0), ds.take(0)), []),
     "concatenate of batches": (
         lambda ds: ps.concatenate(ds.batch(4), ds.take(6).batch(5)),
@@ -169,7 +174,10 @@ STAGES: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], list[Any]]] = {
 VARIANTS = [
     name
     for name in STAGES
-    if any(word in name for word in (" none", " all", " one", "dropped", " from", "not at all", "no rows"))
+    if any(
+        word in name
+        for word in (" none", " all", " one", "dropped", " from", "not at all", "no rows")
+    )
 ]
 
 
@@ -185,7 +193,9 @@ class TestStages(StageConformance):
     @pytest.fixture(params=[name for name in STAGES if name not in VARIANTS])
     def case(self, request: pytest.FixtureRequest, kind: str) -> Case:
         build, elements = STAGES[request.param]
-        is_picklable = not any(word in request.param for word in ("nothing", "all", "axis", "shuffled"))
+        is_picklable = not any(
+            word in request.param for word in ("nothing", "all", "axis", "shuffled")
+        )
         return Case(
             lambda: build(INPUTS[kind]()),
             elements,
@@ -247,9 +257,7 @@ class TestStagesThatFollowTheEpoch(StageConformance):
         assert_same(run(ds.cache(), epoch=1), case.elements)
 
 
-MIXES = {
-    f"{stop}, {kind}": (stop, kind) for stop in ("first", "all") for kind in ("rows", "flow")
-}
+MIXES = {f"{stop}, {kind}": (stop, kind) for stop in ("first", "all") for kind in ("rows", "flow")}
 
 
 class TestMix(StageConformance):
@@ -259,7 +267,9 @@ class TestMix(StageConformance):
 
         def make(kind: str = kind) -> ps.Dataset:
             ds = INPUTS[kind]()
-            return ps.mix([ds, ds.map(lambda x, y: (x, y + 100)).take(9)], weights=[3, 1], stop=stop)
+            return ps.mix(
+                [ds, ds.map(lambda x, y: (x, y + 100)).take(9)], weights=[3, 1], stop=stop
+            )
 
         # The flow must give what the rows give: those are found from the pattern, row by row.
         return Case(make, run(make("rows")), has_length=False, is_pickled=False)
@@ -342,7 +352,9 @@ def test_statistics_are_those_of_numpy_whether_batched_or_not(size: int):
 
 def test_statistics_of_other_dtypes():
     dates = np.array(["2020-01-05", "2020-01-01"], "M8[D]")
-    found = ps.from_arrays({"d": dates, "c": np.array([1j, 3]), "h": np.array([6e4, 6e4], "f2")}).statistics()
+    found = ps.from_arrays(
+        {"d": dates, "c": np.array([1j, 3]), "h": np.array([6e4, 6e4], "f2")}
+    ).statistics()
     assert (found["d"].minimum, found["d"].maximum) == (dates[1], dates[0])
     assert found["d"].mean is None
     assert found["c"].mean == 1.5 + 0.5j
@@ -487,8 +499,13 @@ def test_unbatch_undoes_batch_without_making_batches():
 
 
 def test_unbatch_of_batches_whose_fields_disagree_is_an_error():
-    ds = numbered().map(lambda x, y: (x[: int(y) % 2], x), spec=(ps.ArraySpec((None,), "f4"), ps.ArraySpec((3,), "f4")))
-    with pytest.raises(ps.SpecMismatchError, match="unbatch: field '1' has batches of other lengths"):
+    ds = numbered().map(
+        lambda x, y: (x[: int(y) % 2], x),
+        spec=(ps.ArraySpec((None,), "f4"), ps.ArraySpec((3,), "f4")),
+    )
+    with pytest.raises(
+        ps.SpecMismatchError, match="unbatch: field '1' has batches of other lengths"
+    ):
         list(ds.unbatch())
 
 
@@ -521,7 +538,9 @@ def test_padded_batch_of_batches_that_are_cut_short():
 
 
 def test_padded_batch_of_fields_that_need_it_and_fields_that_do_not():
-    ds = ps.from_arrays({"r": [np.arange(i) for i in range(5)], "x": np.arange(5), "t": list("abcde")})
+    ds = ps.from_arrays(
+        {"r": [np.arange(i) for i in range(5)], "x": np.arange(5), "t": list("abcde")}
+    )
     first = run(ds.padded_batch(3, pad={"r": -1, "x": None, "t": None}))[0]
     assert first["r"].tolist() == [[-1, -1], [0, -1], [0, 1]]
     assert first["x"].tolist() == [0, 1, 2]

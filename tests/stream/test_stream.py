@@ -46,7 +46,9 @@ def test_a_state_goes_on_in_a_new_process_with_other_threads(kind: str):
             batches.append(batch[1].tolist())
             states.append(stream.state())
     picks = [0, 13, len(states) // 2, len(states) - 2]
-    code = CHAIN + """
+    code = (
+        CHAIN
+        + """
 import json, sys
 states = json.load(sys.stdin)
 for threads, state in zip((0, 1, 3, 2), states):
@@ -54,6 +56,7 @@ for threads, state in zip((0, 1, 3, 2), states):
     with ds.stream(state=state) as stream:
         print(json.dumps([batch[1].tolist() for batch in stream]))
 """
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, kind],
         input=json.dumps([states[pick] for pick in picks]),
@@ -81,7 +84,15 @@ def test_a_dataset_pickled_before_it_was_iterated_goes_on_where_the_first_was():
 # -- ownership ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("build", [lambda ds: ds, lambda ds: ds.filter(even), lambda ds: ds.cache(), lambda ds: ds.cache().shuffle()])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda ds: ds,
+        lambda ds: ds.filter(even),
+        lambda ds: ds.cache(),
+        lambda ds: ds.cache().shuffle(),
+    ],
+)
 def test_writing_into_batches_changes_no_other_batch_and_not_the_source(build: Any):
     source = X.copy()
     ds = build(ps.from_arrays((source, np.arange(300)))).batch(7)
@@ -94,7 +105,11 @@ def test_writing_into_batches_changes_no_other_batch_and_not_the_source(build: A
             assert all((a == b).all() for a, b in zip(later, copied, strict=True))
     assert (source == X).all()
     again = list(ds.stream())
-    assert all((a == b).all() for one, two in zip(again, copies, strict=True) for a, b in zip(one, two, strict=True))
+    assert all(
+        (a == b).all()
+        for one, two in zip(again, copies, strict=True)
+        for a, b in zip(one, two, strict=True)
+    )
 
 
 def test_rows_without_batch_are_the_consumers_own_as_well():
@@ -152,7 +167,14 @@ def test_the_report_counts_elements_bytes_blocks_and_rows_a_stage():
     assert report.elements_per_second > 0
     assert report.bottleneck
     text = str(report)
-    for word in ("epoch 3: 38 elements", "waited for data", "map(<lambda>), 300 rows", "memory", "peak", "bottleneck"):
+    for word in (
+        "epoch 3: 38 elements",
+        "waited for data",
+        "map(<lambda>), 300 rows",
+        "memory",
+        "peak",
+        "bottleneck",
+    ):
         assert word in text
     later = stream.report()
     assert later.seconds == report.seconds or later.seconds >= report.seconds
@@ -175,7 +197,9 @@ def test_a_report_names_the_consumer_when_data_was_always_there_and_else_the_slo
         stages = (StageTime("from_arrays", 0.1, 5), StageTime("map(f)", 0.4, 5))
         kinds = {name: field.type for name, field in ps.Report.__dataclass_fields__.items()}
         fields = {name: () if "tuple" in str(kind) else 0 for name, kind in kinds.items()}
-        return ps.Report(**fields | {"stages": stages, "waited_seconds": waited, "seconds": seconds})
+        return ps.Report(
+            **fields | {"stages": stages, "waited_seconds": waited, "seconds": seconds}
+        )
 
     assert report(0.001, 1.0).bottleneck == "the consumer"
     assert report(0.5, 1.0).bottleneck == "map(f)"
@@ -204,7 +228,16 @@ def test_explain_tells_stages_specs_choices_and_bytes_and_reads_nothing():
     assert found.fits
     assert found.threads == 2
     text = str(found)
-    for part in ("pipeline", "x: float32[4], y: int64", "x: float32[?x4]", "plan", "blocks", "threads  2", "memory", "10 MB"):
+    for part in (
+        "pipeline",
+        "x: float32[4], y: int64",
+        "x: float32[?x4]",
+        "plan",
+        "blocks",
+        "threads  2",
+        "memory",
+        "10 MB",
+    ):
         assert part in text
 
 
@@ -226,7 +259,9 @@ def test_explain_of_endless_and_unknown_lengths_says_so():
     assert "unknown number of x" in str(ps.from_arrays(X).filter(lambda x: True).explain())
 
 
-def test_measuring_takes_two_looks_at_the_clock_a_block_and_stage_and_none_a_row(monkeypatch: pytest.MonkeyPatch):
+def test_measuring_takes_two_looks_at_the_clock_a_block_and_stage_and_none_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """Two readings of 50 ns a block that takes 100 us or more to make are 0.1 %: no timed test is needed."""
     calls = []
     enter = Clock.enter

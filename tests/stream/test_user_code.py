@@ -50,7 +50,9 @@ def test_an_exception_in_map_names_the_function_the_lines_and_the_row(kind: str,
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_an_exception_in_filter_names_the_row(num_threads: int):
     ds = ps.from_arrays(np.arange(20)).filter(lambda x: fail_on_seven(x) >= 0)
-    with pytest.raises(ps.FunctionError, match=r"^filter\(<lambda>\), .* failed on row 7: Odd: seven") as caught:
+    with pytest.raises(
+        ps.FunctionError, match=r"^filter\(<lambda>\), .* failed on row 7: Odd: seven"
+    ) as caught:
         list(ds.with_options(threads=num_threads))
     assert traceback.extract_tb(caught.value.__cause__.__traceback__)[-1].name == "fail_on_seven"
 
@@ -80,7 +82,9 @@ def test_a_batch_that_fails_is_named_with_its_first_row():
 
 
 @pytest.mark.parametrize("stage", ["map", "filter"])
-@pytest.mark.parametrize("error", [StopIteration, GeneratorExit("x"), RuntimeError("generator raised StopIteration")])
+@pytest.mark.parametrize(
+    "error", [StopIteration, GeneratorExit("x"), RuntimeError("generator raised StopIteration")]
+)
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_no_exception_of_the_users_is_taken_for_the_end(stage: str, error: Any, num_threads: int):
     def raises(x: Any) -> Any:
@@ -120,7 +124,10 @@ def test_state_does_not_fail_for_a_row_that_comes_later_and_next_does(num_thread
 
 
 def test_a_function_that_failed_when_the_chain_is_built_says_that_it_was_tried():
-    with pytest.raises(ps.FunctionError, match="failed on row 0, which was tried to learn its result: ZeroDivisionError"):
+    with pytest.raises(
+        ps.FunctionError,
+        match="failed on row 0, which was tried to learn its result: ZeroDivisionError",
+    ):
         ps.from_arrays(np.arange(3)).map(lambda x: 1 // int(x))
 
 
@@ -148,14 +155,23 @@ def test_functions_of_all_kinds_have_names():
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (lambda x: np.zeros(int(x)), r"an array of shape \(1,\), but ArraySpec\(\(0,\), float64\) is declared. If it may differ"),
+        (
+            lambda x: np.zeros(int(x)),
+            r"an array of shape \(1,\), but ArraySpec\(\(0,\), float64\) is declared. If it may differ",
+        ),
         (lambda x: x if x == 0 else 1.5, "dtype float64, which can't become int64 without loss"),
         (lambda x: x if x == 0 else "text", "can't become int64"),
         (lambda x: x if x == 0 else None, "can't become int64"),
         (lambda x: (x, x) if x == 0 else x, "returned a nest"),
         (lambda x: {"a": x} if x == 0 else {"b": x}, "returned a nest"),
-        (lambda x: "text" if x == 0 else 5, r"ArraySpec\(\(\), int64\), but ArraySpec\(\(\), str\) is declared"),
-        (lambda x: "text" if x == 0 else b"bytes", r"bytes\), but ArraySpec\(\(\), str\) is declared"),
+        (
+            lambda x: "text" if x == 0 else 5,
+            r"ArraySpec\(\(\), int64\), but ArraySpec\(\(\), str\) is declared",
+        ),
+        (
+            lambda x: "text" if x == 0 else b"bytes",
+            r"bytes\), but ArraySpec\(\(\), str\) is declared",
+        ),
     ],
 )
 def test_a_result_that_is_not_what_the_first_was_is_named(returned: Any, message: str):
@@ -165,10 +181,23 @@ def test_a_result_that_is_not_what_the_first_was_is_named(returned: Any, message
 
 
 def test_results_that_fit_the_spec_without_loss_are_taken():
-    spec = (ps.ArraySpec((), "f4"), ps.ArraySpec((2,), "i8"), ps.ArraySpec((None,), "f8"), ps.ArraySpec((None,), str))
-    ds = ps.from_arrays(np.arange(3)).map(lambda x: (int(x), [1, 2], range(int(x)), ["a"] * int(x)), spec=spec)
+    spec = (
+        ps.ArraySpec((), "f4"),
+        ps.ArraySpec((2,), "i8"),
+        ps.ArraySpec((None,), "f8"),
+        ps.ArraySpec((None,), str),
+    )
+    ds = ps.from_arrays(np.arange(3)).map(
+        lambda x: (int(x), [1, 2], range(int(x)), ["a"] * int(x)), spec=spec
+    )
     for i, (a, b, c, d) in enumerate(ds):
-        assert (a.dtype, float(a), b.tolist(), c.tolist(), list(d)) == ("f4", i, [1, 2], list(range(i)), ["a"] * i)
+        assert (a.dtype, float(a), b.tolist(), c.tolist(), list(d)) == (
+            "f4",
+            i,
+            [1, 2],
+            list(range(i)),
+            ["a"] * i,
+        )
 
 
 @pytest.mark.parametrize("answer", [None, "yes", np.array([True]), 1.0, []])

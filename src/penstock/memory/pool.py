@@ -61,8 +61,8 @@ class _Reserve:
             self.buffers.append(buffer)
             process_ledger.reserve_nbytes += buffer.nbytes
 
-    def take(self, nbytes: int) -> _Buffer | None:
-        best = _best(self.buffers, nbytes)
+    def take(self, nbytes: int, most: int) -> _Buffer | None:
+        best = _best(self.buffers, nbytes, most)
         if best is not None:
             process_ledger.reserve_nbytes -= best.nbytes
         return best
@@ -76,9 +76,10 @@ _reserve = _Reserve()
 process_ledger.drop_reserve = _reserve.drop
 
 
-def _best(buffers: list[_Buffer], nbytes: int) -> _Buffer | None:
-    """Remove and return the smallest buffer that fits without waste."""
-    fitting = [b for b in buffers if nbytes <= b.nbytes <= 2 * nbytes + mmap.PAGESIZE]
+def _best(buffers: list[_Buffer], nbytes: int, most: int) -> _Buffer | None:
+    """Remove and return the smallest buffer that fits without waste, of `most` bytes at most."""
+    most = min(most, 2 * nbytes + mmap.PAGESIZE)
+    fitting = [b for b in buffers if nbytes <= b.nbytes <= most]
     if not fitting:
         return None
     best = min(fitting, key=lambda buffer: buffer.nbytes)
@@ -134,10 +135,12 @@ class Pool:
         nbytes = max(nbytes, 1)
         with self._lock:
             self._settle()
-            buffer = _best(self._idle, nbytes)
+            buffer = _best(self._idle, nbytes, self.account.mapped)
             if buffer is None:
                 self._make_room(buffer_nbytes(nbytes))
-                buffer = _reserve.take(nbytes) or _Buffer(nbytes)
+                # One of the reserve may be larger than asked for: not larger than there is room.
+                room = max(self.account.limit, self.account.grant) - self.account.mapped
+                buffer = _reserve.take(nbytes, room) or _Buffer(nbytes)
                 self.account.charge(buffer.nbytes)
         lease = Lease(buffer, nbytes, self._returned)
         return np.asarray(lease)
