@@ -79,7 +79,9 @@ def repeat(model: Model, count: int) -> Model:
 
 def cache(model: Model) -> Model:
     before = model.rows
-    return replace(model, rows=lambda epoch: before(0), kind="rows" if model.kind == "rows" else "cached")
+    return replace(
+        model, rows=lambda epoch: before(0), kind="rows" if model.kind == "rows" else "cached"
+    )
 
 
 def _flow(model: Model) -> str:
@@ -123,7 +125,11 @@ def sources(draw: st.DrawFn, most: int = 40) -> tuple[ps.Dataset, Model]:
 def key(row: Row) -> int:
     """A number that a row always has, for filters and maps that look at values."""
     leaf = flatten(row)[0][-1]
-    return len(leaf) if isinstance(leaf, str | bytes) else int(np.asarray(leaf, dtype=object).size and _number(leaf))
+    return (
+        len(leaf)
+        if isinstance(leaf, str | bytes)
+        else int(np.asarray(leaf, dtype=object).size and _number(leaf))
+    )
 
 
 def _number(leaf: Any) -> int:
@@ -144,7 +150,22 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
     """Put one stage behind a dataset and its model."""
     stage = draw(
         st.sampled_from(
-            "shuffle batch take skip repeat shard enumerate cache filter map unbatch zip concatenate prefetch".split()
+            [
+                "shuffle",
+                "batch",
+                "take",
+                "skip",
+                "repeat",
+                "shard",
+                "enumerate",
+                "cache",
+                "filter",
+                "map",
+                "unbatch",
+                "zip",
+                "concatenate",
+                "prefetch",
+            ]
         )
     )
     flow = {"kind": _flow(model)}
@@ -159,10 +180,14 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
         return ds.batch(size, drop_remainder=drop), batch(model, size, drop=drop)
     if stage == "take":
         count = draw(st.integers(-1, 20))
-        return ds.take(count), model.with_rows(lambda rows, _: rows if count < 0 else rows[:count], **flow)
+        return ds.take(count), model.with_rows(
+            lambda rows, _: rows if count < 0 else rows[:count], **flow
+        )
     if stage == "skip":
         count = draw(st.integers(-1, 10))
-        return ds.skip(count), model.with_rows(lambda rows, _: [] if count < 0 else rows[count:], **flow)
+        return ds.skip(count), model.with_rows(
+            lambda rows, _: [] if count < 0 else rows[count:], **flow
+        )
     if stage == "repeat":
         count = draw(st.integers(0, 3))
         return ds.repeat(count), repeat(model, count)
@@ -183,7 +208,8 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
         return ds.filter(lambda *parts: is_kept(parts[0] if len(parts) == 1 else parts)), kept
     if stage == "map":
         return ds.map(repack), model.with_rows(
-            lambda rows, _: [repack(*(row if type(row) is tuple else (row,))) for row in rows], **flow
+            lambda rows, _: [repack(*(row if type(row) is tuple else (row,))) for row in rows],
+            **flow,
         )
     if stage == "unbatch":
         return _unbatch(ds, model)

@@ -5,10 +5,10 @@ import pickle
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.chains import Model, chains, equal
 
 import penstock as ps
 from penstock.nest import flatten
-from tests.chains import Model, chains, equal
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -29,7 +29,9 @@ def test_a_chain_gives_the_rows_that_the_model_gives(
 
 @given(chains())
 @SLOW
-def test_length_and_spec_are_right_without_running_anything(chain: tuple[ps.Dataset, Model]) -> None:
+def test_length_and_spec_are_right_without_running_anything(
+    chain: tuple[ps.Dataset, Model],
+) -> None:
     ds, model = chain
     try:
         length = len(ds)
@@ -59,7 +61,9 @@ def test_a_stream_restored_from_any_state_goes_on_with_the_next_batch(
     other = pickle.loads(pickle.dumps(ds)) if "lambda" not in repr(ds.explain()) else ds
     for done, state in enumerate(states):
         rest = expected[done:] if done < len(expected) else following
-        with other.with_options(threads=threads).stream(state=json.loads(json.dumps(state))) as stream:
+        with other.with_options(threads=threads).stream(
+            state=json.loads(json.dumps(state))
+        ) as stream:
             found = list(stream)
         assert len(found) == len(rest), (done, state, str(ds.explain()))
         assert all(map(equal, found, rest)), (done, state)

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -450,6 +450,7 @@ def _open(plan: Plan, state: dict[str, Any] | None) -> Stream:
 
 
 def checked_seed(seed: int | None) -> int:
+    """Return a seed that is a whole number below 2**63, drawn if there is none."""
     if seed is None:
         return int.from_bytes(os.urandom(8), "little") >> 1
     number = whole_number("seed", seed, least=0)

@@ -10,7 +10,6 @@ from penstock.lazy import lazy
 from penstock.plan import Options
 from penstock.rows import Node
 from penstock.sources.arrays import Arrays
-from penstock.spec import ArraySpec
 from penstock.stages.concatenate import concatenated
 from penstock.stages.mix import Mixing, mixed
 from penstock.stages.stage import whole_number

@@ -327,7 +327,8 @@ def test_nearby_seeds_give_unrelated_orders():
 
 
 @given(
-    st.one_of(st.integers(1, 300), st.sampled_from([2**40 + 15, 2**62, 99991])), st.integers(0, 2**64 - 1)
+    st.one_of(st.integers(1, 300), st.sampled_from([2**40 + 15, 2**62, 99991])),
+    st.integers(0, 2**64 - 1),
 )
 def test_unpermute_is_the_way_back(num_rows, seed):
     keys = twins.splitmix64(seed, 8)

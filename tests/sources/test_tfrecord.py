@@ -10,12 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-import penstock as ps
-from penstock.io.errors import DataError, FileChangedError, MissingFileError
-from penstock.rows import Flow, Rows
-from penstock.sources import tfrecord_index
-from penstock.sources.tfrecord import describe_tfrecord
 from tests.conformance import Case, Conformance, assert_same, run
 from tests.sources.conformance import SourceConformance
 from tests.sources.tfrecord_files import (
@@ -29,6 +23,12 @@ from tests.sources.tfrecord_files import (
     starts,
     write,
 )
+
+import penstock as ps
+from penstock.io.errors import DataError, FileChangedError, MissingFileError
+from penstock.rows import Flow, Rows
+from penstock.sources import tfrecord_index
+from penstock.sources.tfrecord import describe_tfrecord
 
 
 @pytest.fixture(autouse=True)

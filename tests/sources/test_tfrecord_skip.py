@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import penstock as ps
-from penstock.io.errors import DataError
 from tests.conformance import run
 from tests.sources.tfrecord_files import (
     FEATURES,
@@ -21,6 +18,9 @@ from tests.sources.tfrecord_files import (
     starts,
     write,
 )
+
+import penstock as ps
+from penstock.io.errors import DataError
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sources.tfrecord_files import framed, payloads, starts
 
 import penstock as ps
 from penstock.io.errors import DataError
-from tests.sources.tfrecord_files import framed, payloads, starts
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what importing it warns of is not ours

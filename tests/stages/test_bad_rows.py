@@ -63,7 +63,10 @@ CHAINS: dict[str, tuple[Any, list[Any]]] = {
         lambda: skipping(source().filter(keep).map(picky, spec=SPEC)),
         [np.int64(2 * y) for y in GOOD],
     ),
-    "filter": (lambda: skipping(source().filter(is_fine)), [np.int64(y) for y in GOOD if y % 2 == 0]),
+    "filter": (
+        lambda: skipping(source().filter(is_fine)),
+        [np.int64(y) for y in GOOD if y % 2 == 0],
+    ),
     "two of them": (
         lambda: skipping(source().filter(is_fine).map(lambda y: 1 // (y - 2), spec=SPEC)),
         [np.int64(1 // (y - 2)) for y in GOOD if y % 2 == 0 and y != 2],
@@ -88,7 +91,9 @@ class TestBadRows(StageConformance):
 
 @pytest.mark.parametrize("num_threads", [0, 3])
 @pytest.mark.parametrize("stage", ["map", "filter"])
-def test_bad_rows_are_counted_and_the_first_are_told_with_their_traceback(stage: str, num_threads: int):
+def test_bad_rows_are_counted_and_the_first_are_told_with_their_traceback(
+    stage: str, num_threads: int
+):
     ds = source().map(picky, spec=SPEC) if stage == "map" else source().filter(is_fine)
     with skipping(ds, threads=num_threads).stream() as stream:
         list(stream)
@@ -161,7 +166,9 @@ def test_random_numbers_of_good_rows_do_not_depend_on_bad_ones():
 
 
 def test_many_bad_rows_are_counted_and_a_few_are_kept():
-    with skipping(ps.from_arrays(np.arange(5000)).map(lambda y: 1 // 0, spec=SPEC)).stream() as stream:
+    with skipping(
+        ps.from_arrays(np.arange(5000)).map(lambda y: 1 // 0, spec=SPEC)
+    ).stream() as stream:
         assert list(stream) == []
         report = stream.report()
     assert report.num_skipped == 5000

@@ -51,7 +51,10 @@ CASES = {
         list(zip(WHOLE, windows(ROWS, 3)[:5], strict=True)),
     ),
     "of text": (lambda: with_text().window(3), windows(TEXT_ROWS, 3)),
-    "of text, in batches": (lambda: with_text().window(3).batch(4), batches(windows(TEXT_ROWS, 3), 4)),
+    "of text, in batches": (
+        lambda: with_text().window(3).batch(4),
+        batches(windows(TEXT_ROWS, 3), 4),
+    ),
 }
 
 
@@ -63,13 +66,18 @@ class TestWindow(StageConformance):
 
 
 @given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 9), st.integers(1, 5))
-def test_windows_are_those_of_numpy_shuffled_or_not(num_rows: int, size: int, stride: int, batch: int):
+def test_windows_are_those_of_numpy_shuffled_or_not(
+    num_rows: int, size: int, stride: int, batch: int
+):
     x = np.arange(num_rows * 2, dtype="i4").reshape(num_rows, 2)
     expected = [x[i : i + size] for i in range(0, num_rows - size + 1, stride)]
     ds = ps.from_arrays(x).window(size, stride=stride)
     assert len(ds) == len(expected)
     assert_same(run(ds.with_options(threads=0)), expected)
-    order = [int(i) for i in ps.from_arrays(np.arange(len(expected))).shuffle(seed=3).with_options(threads=0)]
+    order = [
+        int(i)
+        for i in ps.from_arrays(np.arange(len(expected))).shuffle(seed=3).with_options(threads=0)
+    ]
     shuffled = run(ds.shuffle(seed=3).batch(batch).unbatch().with_options(threads=0))
     assert_same(shuffled, [expected[i] for i in order])
     found = [w for b in run(ds.shuffle(seed=3).batch(batch).with_options(threads=0)) for w in b]
@@ -104,7 +112,9 @@ def test_a_window_that_fails_is_named_with_its_first_row():
             raise ValueError("no")
         return w
 
-    with pytest.raises(ps.FunctionError, match="failed on window 3, which starts with row 6: ValueError"):
+    with pytest.raises(
+        ps.FunctionError, match="failed on window 3, which starts with row 6: ValueError"
+    ):
         list(numbered().map(lambda x, y: y).window(4, stride=2).map(fails))
 
 
@@ -113,7 +123,9 @@ def test_mistakes_are_told_when_the_chain_is_built():
         numbered().window(0)
     with pytest.raises(ValueError, match="stride must be at least 1, got 0"):
         numbered().window(2, stride=0)
-    with pytest.raises(ValueError, match=r"window\(3\) needs rows that can be had by number, and filter\(keep\)"):
+    with pytest.raises(
+        ValueError, match=r"window\(3\) needs rows that can be had by number, and filter\(keep\)"
+    ):
         numbered().filter(keep).window(3)
     with pytest.raises(ValueError, match=r"window\(3\) can't stack rows whose shapes differ"):
         ps.from_arrays([np.arange(2), np.arange(3)]).window(3)

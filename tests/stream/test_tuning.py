@@ -43,7 +43,9 @@ def tuned(
     path = [(model.count, model.ahead)]
     for number in range(periods):
         seconds = busy * model.count
-        tuner.decide(Period(1.0, stalled, int(rate(model)), seconds, seconds * on_core), number + 1.0)
+        tuner.decide(
+            Period(1.0, stalled, int(rate(model)), seconds, seconds * on_core), number + 1.0
+        )
         path.append((model.count, model.ahead))
     return model, tuner, path
 
@@ -104,7 +106,9 @@ def test_it_settles_whatever_is_measured(seed: int):
     path = [(model.count, model.ahead)]
     for number in range(200):
         stalled, busy, on_core, rate = random.random(4)
-        period = Period(1.0, stalled, int(1e6 * rate), busy * model.count, busy * on_core * model.count)
+        period = Period(
+            1.0, stalled, int(1e6 * rate), busy * model.count, busy * on_core * model.count
+        )
         tuner.decide(period, number + 1.0)
         path.append((model.count, model.ahead))
     counts, depths = zip(*path, strict=True)
@@ -199,7 +203,10 @@ def test_threads_come_and_go():
     try:
         meeting = threading.Barrier(5)
         threads.resize(5)  # All five must be there for any to go on.
-        assert list(threads.ordered(lambda item: meeting.wait(60) >= 0, range(5), lambda _: 1)) == [True] * 5
+        assert (
+            list(threads.ordered(lambda item: meeting.wait(60) >= 0, range(5), lambda _: 1))
+            == [True] * 5
+        )
         threads.resize(1)
         assert list(threads.ordered(lambda item: item, range(20), lambda _: 1)) == list(range(20))
     finally:

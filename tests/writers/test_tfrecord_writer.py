@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.conformance import assert_same, run
 
 import penstock as ps
 from penstock.io.errors import TargetExistsError
 from penstock.writers.tfrecord import feature_of
-from tests.conformance import assert_same, run
 
 
 @pytest.fixture(autouse=True)
