@@ -7,6 +7,7 @@ a second run does nothing unless the list of peers or the checkout has changed.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -38,6 +39,20 @@ def python() -> Path:
     return ENVIRONMENT / "bin" / "python"
 
 
+def lock() -> int:
+    """Return a descriptor that keeps other runs out while it is open, having waited for them.
+
+    Two runs at once would slow each other down, and exchange penstock under each other's feet.
+    """
+    handle = os.open(__file__, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("waiting for another run of the benchmarks to end", file=sys.stderr, flush=True)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
 def ensure(*, with_penstock: bool = True) -> str | None:
     """Make the environment what this file says; return why penstock is not in it, or None."""
     _ensure_peers()
@@ -64,14 +79,14 @@ def _ensure_penstock() -> str | None:
     stamp = ENVIRONMENT / "penstock.stamp"
     if _reads(stamp, wanted):
         return None
-    # Gone before the attempt: a failed build must not leave the figures of the build before it.
     stamp.unlink(missing_ok=True)
-    _pip("uninstall", "--yes", "penstock", check=False)
     # A build directory of its own: the one in the checkout belongs to whoever develops there.
     with tempfile.TemporaryDirectory() as build:
         setting = f"--config-settings=build-dir={build}"
         failure = _pip("install", setting, str(CHECKOUT), check=False)
     if failure is not None:
+        # Or the figures would be those of the build before it.
+        _pip("uninstall", "--yes", "penstock", check=False)
         return f"`pip install .` failed: {failure}"
     stamp.write_text(wanted)
     return None
@@ -105,6 +120,7 @@ def _reads(stamp: Path, wanted: str) -> bool:
 
 
 if __name__ == "__main__":
+    lock()
     problem = ensure()
     if problem is not None:
         sys.exit(f"the peers are ready, but penstock is not: {problem}")

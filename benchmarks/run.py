@@ -29,6 +29,8 @@ def main() -> int:
     # Before pip is started, which must not outlive this either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "PENSTOCK_BENCH_INSIDE" not in os.environ:
+        # Held until the process that takes over below ends.
+        os.set_inheritable(peers.lock(), True)
         problem = peers.ensure()
         if problem is not None:
             print(f"penstock itself is not there: {problem}", file=sys.stderr)

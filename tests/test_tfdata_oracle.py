@@ -63,29 +63,15 @@ def assert_agree(ours: ps.Dataset, theirs: Any) -> None:
     assert cardinality in (length, tf.data.UNKNOWN_CARDINALITY)
 
 
+STAGES = ["batch", "take", "skip", "repeat", "shard", "enumerate", "zip", "concatenate"]
+STAGES += ["map", "filter", "cache", "unbatch", "prefetch"]
+
+
 def apply(
     draw: st.DrawFn, ours: ps.Dataset, theirs: Any, depth: int
 ) -> tuple[ps.Dataset, Any, int]:
     """Put one stage behind both; `depth` is how many batches deep the rows are."""
-    stage = draw(
-        st.sampled_from(
-            [
-                "batch",
-                "take",
-                "skip",
-                "repeat",
-                "shard",
-                "enumerate",
-                "zip",
-                "concatenate",
-                "map",
-                "filter",
-                "cache",
-                "unbatch",
-                "prefetch",
-            ]
-        )
-    )
+    stage = draw(st.sampled_from(STAGES))
     if stage == "batch":
         if any(None in spec.shape for spec in flatten(ours.spec)[0]):
             return ours, theirs, depth

@@ -104,3 +104,12 @@ def test_what_cannot_be_read_is_one_line_and_a_code(
     assert error.startswith("penstock inspect: ")
     assert "a.npy" in error
     assert error.count("\n") == 1
+
+
+def test_tfrecords_are_shown_with_the_features_that_were_found(tmp_path, capsys):
+    ds = ps.from_arrays({"x": np.zeros((5, 3), "float32"), "y": np.arange(5)})
+    ds.write(tmp_path / "out", format="tfrecord")
+    assert main(["inspect", str(tmp_path / "out" / "*.tfrecord")]) == 0
+    text = capsys.readouterr().out
+    assert "records  5" in text
+    assert "feature  'x': FixedFeature(shape=(3,)" in text

@@ -3,9 +3,9 @@
 import gc
 import pickle
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -46,7 +46,12 @@ STRUCT = np.dtype(
     [("a", "u1"), ("b", ">f8", (2,)), ("c", "S3"), ("d", [("e", "M8[D]")])], align=True
 )
 BIG = np.arange(N * 6 * 4, dtype="f4").reshape(N, 6, 4)
-Point = namedtuple("Point", "x y")
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
 
 ARRAYS: dict[str, Any] = {f"dtype {dtype}": raw(dtype) for dtype in DTYPES}
 ARRAYS |= {

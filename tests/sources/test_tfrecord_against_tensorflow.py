@@ -304,7 +304,7 @@ def tensorflow_reads_file(path):
     records = []
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            records.append(record)  # noqa: PERF402  # those before an error count
+            records.append(record)  # those before an error count
     except tf.errors.DataLossError:
         return records, False
     return records, True

@@ -1,9 +1,8 @@
 """Every stage passes the conformance suite, after rows and after flows; and what each means."""
 
 import gc
-from collections import namedtuple
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -440,9 +439,12 @@ def test_map_may_change_its_rows_in_place():
 
 
 def test_map_gets_a_named_tuple_and_a_dict_whole_and_a_tuple_in_parts():
-    pair = namedtuple("pair", "a b")
+    class Pair(NamedTuple):
+        a: Any
+        b: Any
+
     x = np.arange(3)
-    assert [int(v) for v in ps.from_arrays(pair(x, x)).map(lambda p: p.a + p.b)] == [0, 2, 4]
+    assert [int(v) for v in ps.from_arrays(Pair(x, x)).map(lambda p: p.a + p.b)] == [0, 2, 4]
     assert [int(v) for v in ps.from_arrays({"a": x}).map(lambda d: d["a"])] == [0, 1, 2]
     assert [int(v) for v in ps.from_arrays((x, (x, x))).map(lambda a, bc: a + bc[1])] == [0, 2, 4]
 

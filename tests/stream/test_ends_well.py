@@ -57,9 +57,12 @@ def test_a_break_ends_the_threads(ds: ps.Dataset):
 
 
 def test_an_exception_in_the_loop_ends_the_threads(ds: ps.Dataset):
-    with pytest.raises(ZeroDivisionError):
+    def loop() -> None:
         for _ in ds:
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
 
 
 def test_an_iterator_that_is_dropped_ends_its_threads(ds: ps.Dataset):

@@ -99,10 +99,9 @@ def test_no_exception_of_the_users_is_taken_for_the_end(stage: str, error: Any, 
 
 def test_rows_before_the_one_that_fails_are_handed_out():
     ds = ps.from_arrays(np.arange(20)).map(fail_on_seven).with_options(memory=100_000, threads=0)
-    found = []
+    found: list[int] = []
     with pytest.raises(ps.FunctionError):
-        for x in ds:
-            found.append(int(x))
+        found.extend(int(x) for x in ds)
     assert found == list(range(len(found)))
 
 
@@ -111,16 +110,21 @@ def test_state_does_not_fail_for_a_row_that_comes_later_and_next_does(num_thread
     ds = ps.from_arrays(np.arange(20)).filter(lambda x: fail_on_seven(x) >= 0)
     ds = ds.batch(1).with_options(threads=num_threads)
     ds = ds.with_options(memory=ds.explain().need_nbytes)  # Blocks of one row.
-    seen = []
+    seen: list[int] = []
     stream = ds.stream()
+
+    def loop() -> None:
+        for batch in stream:
+            seen.append(int(batch[0]))
+            states.append(stream.state())
+            assert (states[-1]["element"], stream.state()) == (len(seen), states[-1])
+
+    states: list[Any] = []
     with pytest.raises(ps.FunctionError, match="row 7"):
-        while True:
-            seen.append(int(next(stream)[0]))
-            state = stream.state()
-            assert (state["element"], stream.state()) == (len(seen), state)
+        loop()
     assert seen == list(range(7))
     with pytest.raises(ps.FunctionError, match="row 7"):
-        list(ds.stream(state=state))
+        list(ds.stream(state=states[-1]))
 
 
 def test_a_function_that_failed_when_the_chain_is_built_says_that_it_was_tried():

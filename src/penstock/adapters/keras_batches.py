@@ -79,7 +79,14 @@ def spread_weights(spec: Any) -> Convert | None:
 
     def spread(batch: Any) -> Any:
         x, y, weights = batch
-        return x, y, structure.unflatten([weights] * structure.num_leaves)
+        # A copy each: TensorFlow computes in place in memory that it takes to be one tensor's own.
+        return (
+            x,
+            y,
+            structure.unflatten(
+                [aligned_cast(weights, weights.dtype) for _ in range(structure.num_leaves)]
+            ),
+        )
 
     return spread
 
@@ -98,8 +105,10 @@ def prepared_spec(recipe: Recipe, class_weight: dict[int, float] | None, floatx:
     spec: Any = structure.unflatten([_cast_spec(leaf, floatx) for leaf in leaves])
     if class_weight is not None:
         spec = (*spec, ArraySpec(spec[1].shape[:1], floatx))
-    spread = spread_weights(recipe.spec)
-    return spec if spread is None else spread(spec)
+    if spread_weights(recipe.spec) is not None:
+        outputs = structure_of(spec[1])
+        spec = (*spec[:2], outputs.unflatten([spec[2]] * outputs.num_leaves))
+    return spec
 
 
 def _cast_spec(spec: ArraySpec, floatx: str) -> ArraySpec:

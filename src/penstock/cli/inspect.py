@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,18 @@ from penstock.dataset import Dataset
 from penstock.errors import PenstockError
 from penstock.io.errors import FileError
 from penstock.io.location import Location
+from penstock.io.paths import expand
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
 from penstock.nest import field_names
 from penstock.rows import Node, Rows
 from penstock.sources.chunked import Chunked
 from penstock.sources.file_rows import FileRows
+from penstock.sources.tfrecord import describe_tfrecord
 from penstock.spec import ArraySpec, dtype_name
 from penstock.stages.window import WindowedRows
 
+_TFRECORDS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _MOST_EDGES = 10_000_000  # Chunks that are compared with blocks one by one.
 
 
@@ -42,13 +45,24 @@ def main(arguments: list[str]) -> int:
             spec = ArraySpec([int(size) for size in found.shape.split(",") if size], found.dtype)
         fields = tuple(found.fields.split(",")) if found.fields else None
         paths = found.paths[0] if len(found.paths) == 1 else found.paths
-        ds = from_files(paths, fields, format=found.format, spec=spec)
-        for line in describe(ds, found.window):
+        for line in _lines(paths, fields, spec, found):
             print(line)
     except (FileError, PenstockError, ValueError, TypeError, ImportError) as error:
         print(f"penstock inspect: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _lines(
+    paths: str | list[str],
+    fields: tuple[str, ...] | None,
+    spec: ArraySpec | None,
+    found: argparse.Namespace,
+) -> Iterable[str]:
+    names = [paths] if isinstance(paths, str) else paths
+    if found.format == "tfrecord" or any(name.endswith(_TFRECORDS) for name in names):
+        return describe_tfrecord(expand(paths))
+    return describe(from_files(paths, fields, format=found.format, spec=spec), found.window)
 
 
 def describe(ds: Dataset, window: str | None = None) -> Iterator[str]:

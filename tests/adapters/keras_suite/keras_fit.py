@@ -95,6 +95,17 @@ def test_dict_inputs_and_several_outputs(data, has_weight):
     assert found.steps == expected.steps
 
 
+def test_leaves_of_a_batch_share_no_memory(data):
+    """TensorFlow writes into memory that it takes to be one tensor's own."""
+    x, _ = data
+    nest = ({"a": x}, {"p": x, "q": x}, np.ones(len(x), "float32"))
+    feed = ps.from_arrays(nest).batch(32).to_keras()
+    for inputs, outputs, weights in feed.get_numpy_iterator():
+        leaves = [*inputs.values(), *outputs.values(), *weights.values()]
+        for number, leaf in enumerate(leaves):
+            assert not any(np.shares_memory(leaf, other) for other in leaves[:number])
+
+
 def test_a_tuple_of_inputs(data):
     x, y = data
     keras.utils.set_random_seed(0)
