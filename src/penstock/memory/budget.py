@@ -98,6 +98,8 @@ def _free_along(base: Path, path: str, limit: str, usage: str, cache: str) -> It
             for line in (group / "memory.stat").read_text().splitlines():
                 if line.startswith(cache + " "):
                     used -= int(line.split()[1])
+                elif line.startswith(cache.replace("inactive", "active") + " "):
+                    used -= int(line.split()[1]) // 2  # As the kernel does for MemAvailable.
         except (OSError, ValueError):
             continue
         yield max(0, int(allowed) - used)

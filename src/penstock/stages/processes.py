@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,12 +69,12 @@ def _measured(node: FunctionNode, call: str) -> Decision:
     leaves, _, _ = example_row(node.inputs[0])
     function = partial(node.stage.call_once, node.input.structure, tuple(leaves))
     try:
-        quick = workers.holds_lock(function, budget_seconds=0.002)
+        seconds = min(_seconds(function) for _ in range(3))
         rows = node.input.num_rows
-        if quick.seconds_per_call < _WORTH_CALL:
-            return Decision(call, 0, f"a call takes {quick.seconds_per_call * 1e6:.0f} us only")
-        if rows is not None and quick.seconds_per_call * rows < _WORTH_SECONDS:
-            return Decision(call, 0, f"all of it takes {quick.seconds_per_call * rows:.2f} s only")
+        if seconds < _WORTH_CALL:
+            return Decision(call, 0, f"a call takes {seconds * 1e6:.0f} us only")
+        if rows is not None and seconds * rows < _WORTH_SECONDS:
+            return Decision(call, 0, f"all of it takes {seconds * rows:.2f} s only")
         measured = workers.holds_lock(function)
     except Exception as error:  # noqa: BLE001  # It will fail again, on its row, and say where.
         return Decision(call, 0, f"it could not be measured: {error!r}")
@@ -86,6 +87,12 @@ def _measured(node: FunctionNode, call: str) -> Decision:
     if nbytes > _MOST_PICKLE:
         return Decision(call, 0, f"it would take {nbytes >> 20} MB to send to another process")
     return Decision(call, cores, measured.reason)
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    started = perf_counter()
+    function()
+    return perf_counter() - started
 
 
 def _task(node: FunctionNode) -> "_RowsTask":

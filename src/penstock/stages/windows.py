@@ -38,7 +38,16 @@ class LoadingNode(Node):
 class _Loaded:
     """One window in memory, or on its way there: the threads that need it load it together."""
 
-    __slots__ = ("__weakref__", "block", "num_claimed", "num_done", "num_pieces", "window")
+    __slots__ = (
+        "__weakref__",
+        "block",
+        "first",
+        "num_claimed",
+        "num_done",
+        "num_pieces",
+        "num_used",
+        "window",
+    )
 
     def __init__(self, window: Window, block: Block, num_pieces: int) -> None:
         self.window = window
@@ -46,6 +55,14 @@ class _Loaded:
         self.num_pieces = num_pieces
         self.num_claimed = 0
         self.num_done = 0
+        self.first = window.start + window.num_rows
+        """The first position that was asked for: a stream may start within a window."""
+        self.num_used = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all positions from the first one on were copied, so that nobody will ask again."""
+        return self.num_used >= self.window.start + self.window.num_rows - self.first
 
 
 class Windows:
@@ -74,6 +91,9 @@ class Windows:
         """Copy the rows at some positions of a window."""
         loaded = self._complete(number)
         out.copy_from(loaded.block, loaded.window.table[positions - loaded.window.start])
+        with self.changed:
+            loaded.first = min(loaded.first, int(positions.min()))
+            loaded.num_used += len(positions)
 
     def load_ahead(self, number: int, share: float) -> None:
         """Load as much of a window as the use of the one before it has moved on."""
@@ -108,9 +128,13 @@ class Windows:
             if number in self.loaded:
                 return self.loaded[number]
             # The windows before the one in use are done with once the last thread lets go of them.
-            for old in [
-                one for one in self.loaded if one < number - (1 if self.looks_ahead else 0)
-            ]:
+            kept = 1 if self.looks_ahead else 0
+            over = [one for one in self.loaded if one < number - kept]
+            if not must and not all(self.loaded[old].is_used_up for old in over):
+                return (
+                    None  # A thread that is slow to start on its block would have to load it again.
+                )
+            for old in over:
                 self.retired.append(weakref.ref(self.loaded.pop(old)))
             if not must and self._has_retired():
                 return None

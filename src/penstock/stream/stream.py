@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from penstock.clock import Clock
 from penstock.columns import Block
-from penstock.errors import PenstockWarning, StateError, StreamClosedError
+from penstock.errors import BudgetError, PenstockWarning, StateError, StreamClosedError
 from penstock.fingerprint import fingerprint, walk
 from penstock.memory import Pool, format_nbytes, process_ledger
 from penstock.nest import builder
@@ -20,7 +20,7 @@ from penstock.plan import Plan
 from penstock.resources import Resources
 from penstock.rows import Context, Cursor, Executor, Inline, Parcel, Rows
 from penstock.skipped import Skipped
-from penstock.stages.processes import FunctionNode, RemoteMap, decide
+from penstock.stages.processes import Decision, FunctionNode, RemoteMap, decide
 from penstock.stages.segment import Segment
 from penstock.stream.report import Report, StageTime
 from penstock.stream.threads import Pump, Threads
@@ -92,13 +92,20 @@ class _Engine:
         placement: dict[int, RemoteMap] = {}
         for node in walk(plan.node):
             if isinstance(node, FunctionNode):
+                if not plan.is_threaded and not plan.processes:
+                    continue  # Everything runs where it is asked for: there is nothing to decide.
                 decision = decide(node, plan.processes)
-                self.decisions.append(str(decision))
-                if decision.num_processes and (plan.is_threaded or plan.processes):
+                if decision.num_processes:
                     make = partial(
                         RemoteMap, node, decision, plan.block_nbytes, plan.budget, plan.retries
                     )
-                    placement[id(node)] = self.resources.get(("workers", id(node)), make)
+                    try:
+                        placement[id(node)] = self.resources.get(("workers", id(node)), make)
+                    except BudgetError as error:
+                        if plan.processes is not None:
+                            raise
+                        decision = Decision(decision.stage, 0, f"no room for processes: {error}")
+                self.decisions.append(str(decision))
         return placement
 
     def next_parcel(self) -> tuple[Parcel | None, float]:
@@ -297,8 +304,8 @@ class Stream:
                 self._is_ended = self._next is None
         return self._next is None and self._is_ended
 
-    def _read_state(self, state: dict[str, Any], epoch: int) -> tuple[int, int, Cursor]:
-        if not {"fingerprint", "cursor"} <= set(state):
+    def _read_state(self, state: Any, epoch: int) -> tuple[int, int, Cursor]:
+        if not isinstance(state, dict) or not {"fingerprint", "cursor"} <= set(state):
             raise StateError(f"state must be a dict made by stream.state(), got {state!r:.80}.")
         if state.get("version") != STATE_VERSION:
             raise StateError(
