@@ -103,7 +103,7 @@ def from_files(
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
     >>> np.save(f"{folder}/a.npy", np.arange(3))
-    ... np.save(f"{folder}/b.npy", np.arange(3, 5))
+    >>> np.save(f"{folder}/b.npy", np.arange(3, 5))
     >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
     [0, 1, 2, 3, 4]
     """
