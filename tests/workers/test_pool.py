@@ -322,12 +322,15 @@ def test_nothing_is_mapped_from_a_directory_that_others_can_see(make_pool, lease
         ]
         return maps, files
 
+    before = look((), (), None)  # Other tests may have imported what keeps a semaphore there.
     pool = make_pool(look)
     (x,) = lease(pool, ("int8", (10,)))
-    for maps, files in (wait(pool.submit(0, inputs=[x])).value, look((), (), None)):
+    there, here = wait(pool.submit(0, inputs=[x])).value, look((), (), None)
+    for maps, files in (there, here):
         assert "memfd:penstock arena" in maps
-        assert "/dev/shm" not in maps
-        assert not [name for name in files if name.startswith("/dev/shm")]
+        known = before[0] if files is here[1] else ""
+        assert maps.count("/dev/shm") == known.count("/dev/shm")
+        assert {name for name in files if name.startswith("/dev/shm")} <= set(before[1])
 
 
 def test_close_ends_busy_workers_at_once_and_fails_their_tasks(make_pool, wait_for_exit, wait):
