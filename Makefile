@@ -6,8 +6,10 @@ PYTEST := $(BIN)/python -m pytest
 NATIVE := CMakeLists.txt $(wildcard src/native/*)
 # make test ARGS='-k shuffle -x'
 ARGS ?=
-# Folders that start frameworks or processes: too slow for `make quick`.
-NOT_QUICK := adapters cli distributed workers
+# A little of everything that needs neither frameworks nor processes, in under a minute.
+QUICK := native/test_gather.py test_order.py test_errors.py test_layers.py test_chains.py \
+  memory/test_budget.py memory/test_ledger.py stream/test_user_code.py sources/test_generator.py \
+  sources/test_raw.py stages/test_scatter.py stages/test_sliding.py io/test_paths.py io/test_reader.py
 
 .PHONY: setup demo test quick check format-check lint types doctest soak bench sanitize fuzz format clean
 
@@ -30,10 +32,10 @@ demo: setup
 	$(BIN)/penstock demo
 
 test: setup
-	$(PYTEST) -m "not soak" $(ARGS)
+	$(PYTEST) -n 2 -m "not soak" $(ARGS)
 
 quick: setup
-	$(PYTEST) -m "not slow and not soak" $(NOT_QUICK:%=--ignore=tests/%) $(ARGS)
+	$(PYTEST) -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)
 
 check: format-check lint types test doctest
 
