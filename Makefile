@@ -32,7 +32,7 @@ demo: setup
 	$(BIN)/penstock demo
 
 test: setup
-	$(PYTEST) -n 2 -m "not soak" $(ARGS)
+	$(PYTEST) -m "not soak" $(ARGS)
 
 quick: setup
 	$(PYTEST) -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)
