@@ -30,7 +30,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "PENSTOCK_BENCH_INSIDE" not in os.environ:
         # Held until the process that takes over below ends.
-        os.set_inheritable(peers.lock(), True)  # noqa: FBT003 (it takes no keywords)  # noqa: FBT003  # It takes no keyword.
+        os.set_inheritable(peers.lock(), True)  # noqa: FBT003  # it takes no keyword
         problem = peers.ensure()
         if problem is not None:
             print(f"penstock itself is not there: {problem}", file=sys.stderr)

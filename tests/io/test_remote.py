@@ -364,6 +364,7 @@ def test_ctrl_c_ends_a_stalled_read_at_once(server, content):
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if an earlier test started it
 def test_a_forked_child_connects_for_itself(reader, content):
     read(reader, 0, 10)
     pid = os.fork()

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import ml_dtypes
@@ -395,14 +394,12 @@ def test_a_callback_may_close_the_pool(make_pool, wait):
     assert closed.wait(60)
 
 
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if an earlier test started it
 def test_a_fork_of_the_process_can_neither_use_nor_end_the_workers(make_pool, wait):
     pool = make_pool(lambda inputs, outputs, meta: meta)
     wait(pool.submit(0))
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # from 3.12 on, about forks with threads
-        child = os.fork()
+    child = os.fork()
     if child == 0:
         try:
             pool.submit(0)
