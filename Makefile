@@ -20,7 +20,7 @@ setup: .venv/build.stamp
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install --quiet 'numpy>=2.0' scikit-build-core nanobind cmake ninja
 	touch $@
 
 # Editable: Python sources are used where they stand; the native module is rebuilt when one of its files changes.

@@ -5,7 +5,9 @@
 // their cycle until they are inside; the rectangle is so tight that few do. Orders are promised never to change:
 // this arithmetic is frozen (see the golden tests).
 #include <cmath>
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "buffer.h"
 
@@ -216,6 +218,12 @@ int64_t checked_num_rows(nb::handle object) {
   return num_rows;
 }
 
+void check_rounds(int64_t rounds) {
+  if (rounds < kMinRounds || rounds > kMaxRounds || rounds % 2 != 0) {
+    raise_value_error("keys must be an even number of 2 to 64 keys, got " + std::to_string(rounds) + ".");
+  }
+}
+
 void run(nb::handle positions_object, nb::handle out_object, nb::handle num_rows_object, nb::handle keys_object,
          bool is_back) {
   const Buffer positions(positions_object, "positions", Element::kInt64, 1, Access::kRead);
@@ -225,9 +233,7 @@ void run(nb::handle positions_object, nb::handle out_object, nb::handle num_rows
   const int64_t count = positions.size(0);
   const int64_t rounds = keys.size(0);
   out.require_size(0, count, "positions");
-  if (rounds < kMinRounds || rounds > kMaxRounds || rounds % 2 != 0) {
-    raise_value_error("keys must be an even number of 2 to 64 keys, got " + std::to_string(rounds) + ".");
-  }
+  check_rounds(rounds);
   if (out.data<void>() != positions.data<void>() && may_share_memory(out, positions)) {
     raise_value_error("out must be the same array as positions or share no memory with it.");
   }
@@ -254,11 +260,60 @@ void unpermute(nb::handle rows, nb::handle out, nb::handle num_rows, nb::handle 
   run(rows, out, num_rows, keys, true);
 }
 
+// Lanes that are written together: a cache line of each row of the table.
+constexpr int64_t kLanesAtOnce = 8;
+
+void permute_lanes(nb::handle out_object, nb::handle keys_object, nb::handle places_object, int64_t block_rows) {
+  const Buffer out(out_object, "out", Element::kInt64, 2, Access::kWrite);
+  const Buffer keys(keys_object, "keys", Element::kUint64, 2, Access::kRead);
+  const Buffer places(places_object, "places", Element::kInt64, 1, Access::kRead);
+  const int64_t num_rows = out.size(0);
+  const int64_t lanes = out.size(1);
+  const int64_t rounds = keys.size(1);
+  keys.require_size(0, lanes, "a row of out");
+  check_rounds(rounds);
+  if (may_share_memory(out, keys) || may_share_memory(out, places)) {
+    raise_value_error("out must share no memory with keys or places.");
+  }
+  if (block_rows < 1 || num_rows % block_rows != 0) raise_value_error("a lane must have whole blocks.");
+  const int64_t blocks = num_rows / block_rows;
+  places.require_size(0, blocks * lanes, "all blocks of out");
+  if (num_rows == 0 || lanes == 0) return;
+  if (keys.stride(0) != rounds * 8 || out.stride(0) != lanes * 8) raise_value_error("out and keys must be contiguous.");
+
+  nb::gil_scoped_release release;
+  const auto size = static_cast<size_t>(num_rows);
+  std::vector<int64_t> positions(size);
+  std::vector<int64_t> moved(size);  // For a row of a lane, the row of `places` that it becomes.
+  for (size_t i = 0; i < size; ++i) positions[i] = static_cast<int64_t>(i);
+  std::vector<int64_t> mixed(size * kLanesAtOnce);
+  for (int64_t first = 0; first < lanes; first += kLanesAtOnce) {
+    const int64_t count = std::min(kLanesAtOnce, lanes - first);
+    for (int64_t lane = 0; lane < count; ++lane) {
+      const uint64_t* own = keys.data<const uint64_t>() + (first + lane) * rounds;
+      int64_t* to = mixed.data() + lane * num_rows;
+      const Permutation permutation(static_cast<uint64_t>(num_rows), own, rounds);
+      permute_all(permutation, positions.data(), to, num_rows, false);
+      const int64_t* place = places.data<const int64_t>() + (first + lane) * blocks;
+      for (int64_t block = 0; block < blocks; ++block) {
+        for (int64_t i = 0; i < block_rows; ++i) moved[static_cast<size_t>(block * block_rows + i)] = place[block] * block_rows + i;
+      }
+      for (int64_t row = 0; row < num_rows; ++row) to[row] = moved[static_cast<size_t>(to[row])];
+    }
+    for (int64_t row = 0; row < num_rows; ++row) {
+      int64_t* to = out.data<int64_t>() + row * lanes + first;
+      for (int64_t lane = 0; lane < count; ++lane) to[lane] = mixed[static_cast<size_t>(lane * num_rows + row)];
+    }
+  }
+}
+
 }  // namespace
 
 void bind_order(nb::module_& m) {
   m.def("unpermute", &unpermute, nb::arg("rows"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the position that permute maps to rows[i].");
+  m.def("permute_lanes", &permute_lanes, nb::arg("out"), nb::arg("keys"), nb::arg("places"), nb::arg("block_rows"),
+        "Write to out[:, lane] the rows of the blocks of that lane, in the order that its own keys select.");
   m.def("permute", &permute, nb::arg("positions"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the image of positions[i] under the bijection on [0, num_rows) that keys select.");
 }

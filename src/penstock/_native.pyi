@@ -3,6 +3,9 @@
 All arguments are checked. After an exception the content of `out` is unspecified.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from _typeshed import ReadableBuffer
@@ -30,6 +33,21 @@ def unpermute(
     keys: npt.NDArray[np.uint64],
 ) -> None:
     """Write to `out[i]` the position that `permute` maps to `rows[i]`; the rest is as there."""
+
+def permute_lanes(
+    out: npt.NDArray[np.int64],
+    keys: npt.NDArray[np.uint64],
+    places: npt.NDArray[np.int64],
+    block_rows: int,
+) -> None:
+    """Write to `out[:, lane]` the rows of the blocks of that lane, in the order of `permute` with `keys[lane]`.
+
+    A lane has `len(out)` rows, in blocks of `block_rows`; block k of all lanes, one lane after the other, stands
+    for the rows from `places[k] * block_rows` on. Takes 80 bytes a row of `out`.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout.
+    """
 
 def gather(
     source: npt.NDArray[np.uint8],
@@ -63,6 +81,48 @@ def gather_spans(
         IndexError: A span reaches outside `source` or `out`.
         ValueError: A length is negative, or an argument has the wrong type, shape or layout.
     """
+
+def read_ranges(
+    fd: int,
+    direct_fd: int,
+    offsets: list[int],
+    buffers: list[npt.NDArray[np.uint8]],
+    bounce: npt.NDArray[np.uint8],
+    drop: bool,
+) -> tuple[bool, tuple[int, int, int, int] | None]:
+    """Fill each buffer with the bytes of a file from its offset on.
+
+    Neighbours are read together, and large stretches through `direct_fd`, several at a time, unless it is -1.
+    `bounce` is memory for that: 128 KB or more from a page on. `drop`: what comes through the page cache is
+    not kept there.
+
+    Returns:
+        Whether direct reads are possible, or still so; and None, or what failed: the offset, the bytes wanted
+        from there, how many there were, and the error's number (0: the file ended).
+    """
+
+class RowFiller:
+    """Puts rows of Python objects into columns, a block at a time.
+
+    `columns` are writable arrays, an item a row, whose rows are contiguous. `keys` is None for rows that are a
+    value each, a number for tuples of so many fields, or the keys of dicts. A value must be an array of the very
+    dtype and shape of its column, C-contiguous; a column without a shape also takes a number that fits.
+
+    Attributes:
+        count: The row after the last one that was put.
+    """
+
+    count: int
+
+    def __init__(
+        self, columns: tuple[npt.NDArray[Any], ...], keys: int | tuple[Any, ...] | None
+    ) -> None: ...
+    def fill(self, rows: Iterator[Any], start: int, stop: int) -> tuple[Any] | None:
+        """Put rows `start` to `stop`, or as many as there are.
+
+        Returns the first row that is not as declared, of which nothing may be relied on in the columns, in a
+        tuple; else None. What the iterator raises comes through, with `count` at its row.
+        """
 
 class RecordError(ValueError):
     """A record that is damaged, or not what was asked for.

@@ -20,7 +20,10 @@ class Clock:
         return perf_counter(), outer
 
     def leave(self, mark: tuple[float, float], node: Any, num_rows: int) -> None:
-        """Count the time since `mark`, less what inner nodes took, for `node`."""
+        """Count the time since `mark`, less what inner nodes took, for `node`.
+
+        None is for time spent waiting for another thread, which counts its own: it belongs to no node.
+        """
         started, outer = mark
         elapsed = perf_counter() - started
         with self._lock:

@@ -44,6 +44,19 @@ class Fixed:
         """Return the same memory seen as the rows in these slots of it."""
         return Fixed(self.grouped, slots if self.slots is None else self.slots[slots], self.lengths)
 
+    def span(self, start: int, stop: int) -> "Fixed":
+        """Return rows `start` to `stop` of this column, to be filled."""
+        if self.slots is not None or len(self.grouped) != 1:
+            return self.at(np.arange(start, stop))
+        lengths = None if self.lengths is None else self.lengths[start:stop]
+        return Fixed(self.grouped[:, start:stop], None, lengths)
+
+    def places(self, num_rows: int) -> tuple[Index, Index]:
+        """Return the group of each of the first rows, and its place in the group."""
+        slots = np.arange(num_rows) if self.slots is None else self.slots[:num_rows]
+        groups, places = np.divmod(slots, self.grouped.shape[1])
+        return groups, places
+
     def gather(self, source: Array, rows: Index) -> None:
         """Copy `source[rows]` here; `source` is uint8 (num_rows, row_nbytes)."""
         if source.shape[1]:
@@ -258,6 +271,10 @@ class Pieces:
         view.slots = slots if self.slots is None else self.slots[slots]
         return view
 
+    def span(self, start: int, stop: int) -> "Pieces":
+        """Return rows `start` to `stop` of this column, to be filled."""
+        return self.at(np.arange(start, stop))
+
     def put(self, values: Sequence[Any]) -> None:
         """Add all rows, from Python objects or arrays."""
         self.add(column_of(values, self.spec, self.allocate, aligned=self.aligned))
@@ -300,6 +317,10 @@ class Block:
     def at(self, slots: Index) -> "Block":
         """Return the part of this block that consists of these rows of it, to be filled."""
         return Block([sink.at(slots) for sink in self.sinks], len(slots), self.leases)
+
+    def span(self, start: int, stop: int) -> "Block":
+        """Return rows `start` to `stop` of this block, to be filled."""
+        return Block([sink.span(start, stop) for sink in self.sinks], stop - start, self.leases)
 
     def part(self, start: int, stop: int) -> "Block":
         """Return the part of this block for some of its leaves: those of one input of a zip."""

@@ -295,7 +295,8 @@ class Dataset:
         functions of `map` (0: threads; by default measured: a function that holds the interpreter
         lock goes to processes); `retries` how often a block is tried again when a process dies.
         `on_error="skip"` leaves bad rows out, counts and lists them in the report, and raises from
-        the one after `max_errors` on; what can have bad rows is then read forward, without a length.
+        the error after `max_errors` on (a chunk or file that can't be read is one); what can have bad
+        rows is then read forward, without a length.
 
         >>> import numpy as np, penstock as ps
         >>> ps.from_arrays(np.arange(3)).with_options(memory="16MB").explain().budget_nbytes

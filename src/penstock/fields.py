@@ -26,6 +26,8 @@ class Field:
     """For a batch that may be cut short: the largest leading dimension."""
     estimate: int = _TEXT_GUESS
     """Bytes a row on the average, where rows differ."""
+    tops: tuple[int, ...] = ()
+    """Where all rows are known and differ: the bytes of the 1, 2, 4, ... largest of them, all in the end."""
     storage_shape: tuple[int, ...] | None = dataclasses.field(init=False)
     """The shape of the room that each row gets, or None where rows differ in size."""
     nbytes: int = dataclasses.field(init=False)
@@ -48,6 +50,35 @@ class Field:
         """Bytes from one row to the next."""
         return round_up(self.nbytes, ALIGNMENT) if aligned else self.nbytes
 
+    def most_nbytes(self, num_rows: int, *, aligned: bool = False) -> int:
+        """Return the bytes that any so many rows take at most; an estimate if rows are not known."""
+        if self.storage_shape is not None or not self.tops:
+            return self.stride(aligned=aligned) * num_rows
+        padding = ALIGNMENT * num_rows if aligned else 0
+        power = num_rows.bit_length() - 1
+        if power < 1:
+            return num_rows * self.tops[0] + padding
+        if power >= len(self.tops):
+            # More than there are: a repeat may bring the same rows again.
+            return -(-num_rows >> max(0, len(self.tops) - 2)) * self.tops[-1] + padding
+        # The next rows are no larger than those counted last.
+        added = -(-(self.tops[power] - self.tops[power - 1]) // (1 << (power - 1)))
+        most = self.tops[power] + (num_rows - (1 << power)) * added
+        return min(most, self.tops[min(power + 1, len(self.tops) - 1)]) + padding
+
+
+def tops_of(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sums of the 1, 2, 4, ... largest of some sizes, and of all of them.
+
+    >>> tops_of([1, 5, 2, 2, 3])
+    (5, 8, 12, 13)
+    """
+    if not len(sizes):
+        return ()
+    sums = np.sort(np.asarray(sizes, np.int64))[::-1].cumsum()
+    counts = [1 << power for power in range((len(sums) - 1).bit_length() + 1)]
+    return tuple(int(sums[min(count, len(sums)) - 1]) for count in counts)
+
 
 def round_up(nbytes: int, step: int) -> int:
     """Return the next multiple of `step`."""
@@ -60,8 +91,10 @@ def row_nbytes(fields: Sequence[Field]) -> int:
 
 
 def block_nbytes(fields: Sequence[Field], num_rows: int, *, aligned: bool) -> int:
-    """Return the bytes of a block, as `allocate_block` takes them (estimated where rows differ)."""
-    return sum(round_up(field.stride(aligned=aligned) * num_rows, ALIGNMENT) for field in fields)
+    """Return the bytes that a block takes at most (estimated where rows differ and are not known)."""
+    return sum(
+        round_up(field.most_nbytes(num_rows, aligned=aligned), ALIGNMENT) for field in fields
+    )
 
 
 class _Recorded:

@@ -89,6 +89,7 @@ def from_files(
     format: str | None = None,
     spec: Any = None,
     size: tuple[int, int] | None = None,
+    on_error: str = "raise",
 ) -> Dataset:
     """Return the rows of files, as they lie there, in any of the formats.
 
@@ -100,6 +101,9 @@ def from_files(
     `format="raw"` and the `spec` of a row; a CSV file takes a `spec` of {column: dtype}. Reads
     headers, no data.
 
+    A file that can't be opened, or is not like the first, is an error here; `on_error="skip"` leaves
+    it out and names it in each report. What turns out bad later is a matter of `with_options`.
+
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
     >>> np.save(f"{folder}/a.npy", np.arange(3))
@@ -107,7 +111,8 @@ def from_files(
     >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
     [0, 1, 2, 3, 4]
     """
-    return Dataset(files.open_files(paths, fields, format=format, spec=spec, size=size), Options())
+    node = files.open_files(paths, fields, format=format, spec=spec, size=size, on_error=on_error)
+    return Dataset(node, Options())
 
 
 def from_tfrecord(

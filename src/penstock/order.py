@@ -50,6 +50,23 @@ class Permutation:
         return int(self.rows(np.array([position], np.int64))[0])
 
 
+def lane_orders(places: Index, block_rows: int, lanes: int, words: tuple[int, ...]) -> Index:
+    """Return the rows of blocks in lanes, each lane mixed by itself, position after position.
+
+    `places` are those of the blocks, all of one lane and then the next: block k stands for the rows from
+    `places[k] * block_rows` on. Lane j is in the order of `Permutation(rows of a lane, (*words, j))`: all of
+    them at once, which is many times as fast.
+
+    >>> lane_orders(np.array([2, 0, 1, 3]), 1, 2, (0,)).tolist()
+    [[0, 1], [2, 3]]
+    """
+    num_rows = len(places) // lanes * block_rows
+    out = np.empty((num_rows, lanes), np.int64)
+    keys = _lane_keys(words, lanes, num_rounds(num_rows))
+    _native.permute_lanes(out, keys, places, block_rows)
+    return out
+
+
 def num_rounds(num_rows: int) -> int:
     """Return how many rounds make the order of `num_rows` rows indistinguishable from uniform.
 
@@ -63,15 +80,36 @@ def num_rounds(num_rows: int) -> int:
 @lru_cache(maxsize=1024)
 def round_keys(words: tuple[int, ...], count: int) -> npt.NDArray[np.uint64]:
     """Return `count` keys that depend on every word: a splitmix64 stream."""
-    state = 0
-    for word in words:
-        state = mix(state ^ mix((word + _GOLDEN) & _MASK))
+    state = _state(words)
     keys = np.empty(count, np.uint64)
     for number in range(count):
         state = (state + _GOLDEN) & _MASK
         keys[number] = mix(state)
     keys.flags.writeable = False
     return keys
+
+
+def _lane_keys(words: tuple[int, ...], lanes: int, count: int) -> npt.NDArray[np.uint64]:
+    """Return `round_keys((*words, lane), count)` for each lane."""
+    golden = np.uint64(_GOLDEN)
+    last = _mix_all(np.arange(lanes, dtype=np.uint64) + golden)
+    state = _mix_all(np.uint64(_state(words)) ^ last)
+    steps = np.arange(1, count + 1, dtype=np.uint64) * golden
+    return _mix_all(state[:, None] + steps)
+
+
+def _state(words: tuple[int, ...]) -> int:
+    state = 0
+    for word in words:
+        state = mix(state ^ mix((word + _GOLDEN) & _MASK))
+    return state
+
+
+def _mix_all(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the hash of each word; whole numbers of 64 bits wrap around."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 def mix(word: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.clock import Clock
-from penstock.columns import Block
+from penstock.columns import Block, spans
 from penstock.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.memory import Allocate, allocate_plain, buffer_nbytes
 from penstock.nest import Structure, unflatten
@@ -24,6 +24,8 @@ from penstock.skipped import Skipped
 Index = npt.NDArray[np.int64]
 RowSet = slice | Index
 """Row numbers: a slice without a step, which is cheap to read, or an array."""
+Runs = Sequence[tuple[int, int]]
+"""Rows that follow each other: the first of each run, and how many."""
 Cursor = Any
 """Where a flow stands: whole numbers, lists and dicts, so that JSON can hold it."""
 CursorAfter = Callable[[int], Cursor]
@@ -134,6 +136,8 @@ class Node(ABC):
     """How many shuffles stand before: each draws from numbers of its own."""
     chunk_rows: int | None = None
     """Where rows lie on storage: how many it takes to make a read worth while. None in memory."""
+    left_out: tuple[Exception, ...] = ()
+    """What was wrong with files that were left out when the chain was built: each report says so."""
 
     @property
     def is_endless(self) -> bool:
@@ -228,6 +232,18 @@ class Rows(Node):
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Do the work of `read`."""
 
+    def read_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read runs of rows into `out`, one after the other: what storage is read in."""
+        mark = context.clock.enter()
+        try:
+            self.fill_runs(runs, out, context)
+        finally:
+            context.clock.leave(mark, self, out.num_rows)
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Do the work of `read_runs`."""
+        self.fill(run_rows(runs), out, context)
+
     @abstractmethod
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from, for an error message: 'row 812 of data/part-3.npz'."""
@@ -257,9 +273,17 @@ class Parcel:
 class Flow(Node):
     """Rows that can only be read forward."""
 
-    @abstractmethod
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield the rows from `cursor` on (None: from the first), in parcels of one row or more."""
+        """Return the rows from `cursor` on (None: from the first), in parcels of one row or more."""
+        mark = context.clock.enter()
+        try:
+            return _Timed(self, self.make_parcels(cursor, context), context.clock)
+        finally:
+            context.clock.leave(mark, self, 0)
+
+    @abstractmethod
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Do the work of `parcels`."""
 
     @abstractmethod
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
@@ -268,6 +292,31 @@ class Flow(Node):
     def notes(self) -> tuple[str, ...]:
         """Return what a user should know before running it, for `explain()`."""
         return ()
+
+
+class _Timed(Iterator[Parcel]):
+    """The parcels of a flow, each with the time that it took."""
+
+    def __init__(self, flow: Flow, parcels: Iterator[Parcel], clock: Clock) -> None:
+        self._flow = flow
+        self._parcels = parcels
+        self._clock = clock
+
+    def __next__(self) -> Parcel:
+        mark = self._clock.enter()
+        size = 0
+        try:
+            parcel = next(self._parcels)
+            size = parcel.size
+            return parcel
+        finally:
+            self._clock.leave(mark, self._flow, size)
+
+    def close(self) -> None:
+        """End what makes the parcels."""
+        close = getattr(self._parcels, "close", None)
+        if close is not None:
+            close()
 
 
 def rows_per_block(node: Node, nbytes: int) -> int:
@@ -282,9 +331,22 @@ def count(rows: RowSet) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
+def bounds(rows: RowSet) -> tuple[int, int]:
+    """Return the lowest and the highest row number; there is at least one."""
+    if isinstance(rows, slice):
+        return rows.start, rows.stop - 1
+    return int(rows.min()), int(rows.max())
+
+
 def as_index(rows: RowSet) -> Index:
     """Return the row numbers as an array."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def run_rows(runs: Runs) -> Index:
+    """Return the numbers of all rows of the runs."""
+    starts, lengths = np.array(runs, np.int64).reshape(-1, 2).T
+    return spans(starts, lengths)
 
 
 def shifted(rows: RowSet, offset: int) -> RowSet:

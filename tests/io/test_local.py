@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.io import direct, local
+from penstock import _native
+from penstock.io import local
 from penstock.io.bounce import ALIGNMENT, BOUNCE, aligned_empty
-from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError, ReadError
+from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError
 from penstock.io.local import LocalReader
 from penstock.io.location import Location
 from penstock.io.open import open_reader
@@ -84,16 +85,6 @@ def test_ranges_are_right_in_any_order_overlapping_or_not(spans, is_direct, big,
         reader.read_ranges(ranges)
     for one, (offset, nbytes) in zip(ranges, spans, strict=True):
         assert bytes(one.buffer) == content[offset : offset + nbytes].tobytes()
-
-
-def test_near_ranges_take_one_read(big, locate, monkeypatch):
-    calls = []
-    preadv = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args[2]) or preadv(*args))
-    ranges = [Range(offset, bytearray(1000)) for offset in range(0, 100_000, 5000)]
-    with LocalReader(locate(big), direct=False) as reader:
-        reader.read_ranges(ranges)
-    assert calls == [0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "S3", "datetime64[s]", [("a", "<i4"), ("b", "<f8")]])
@@ -240,47 +231,6 @@ def test_a_directory_is_an_error(tmp_path):
         reader.read_into(bytearray(1), 0)
 
 
-def test_a_failing_disk_is_named_with_the_offset(big, locate, monkeypatch):
-    def fail(*args):
-        raise OSError(errno.EIO, "Input/output error")
-
-    with LocalReader(locate(big)) as reader:
-        monkeypatch.setattr(os, "preadv", fail)
-        with pytest.raises(ReadError, match="byte 5: reading failed: Input/output error") as caught:
-            reader.read_into(bytearray(1), 5)
-    assert caught.value.errno == errno.EIO
-
-
-def test_short_reads_are_completed(big, content, locate, monkeypatch):
-    preadv = os.preadv
-
-    def short(fd, buffers, offset):
-        return preadv(fd, [buffers[0][: max(len(buffers[0]) // 3, 1)]], offset)
-
-    monkeypatch.setattr(os, "preadv", short)
-    target = np.empty(100_000, np.uint8)
-    with LocalReader(locate(big), direct=False) as reader:
-        reader.read_into(target, 17)
-    np.testing.assert_array_equal(target, content[17:100_017])
-
-
-@pytest.mark.parametrize("short", [1, 4096, 20_000, 50_000])
-def test_short_direct_reads_are_completed(big, content, locate, monkeypatch, short):
-    preadv = os.preadv
-    monkeypatch.setattr(direct, "_pread", lambda fd, parts, offset: _some(fd, parts, offset, short))
-
-    def _some(fd, parts, offset, limit):
-        return min(preadv(fd, [part.data for part in parts], offset), limit)
-
-    for offset in (0, 17, 4096):
-        for nbytes in (65_536, 100_000):
-            target = aligned_empty(nbytes)
-            with LocalReader(locate(big), direct=True) as reader:
-                reader.read_into(target, offset)
-                reader.read_ranges([Range(offset, target), Range(offset + 10, bytearray(100))])
-            np.testing.assert_array_equal(target, content[offset : offset + nbytes])
-
-
 def test_without_direct_reads_on_open_they_are_buffered(big, content, locate, monkeypatch):
     real_open = os.open
 
@@ -295,27 +245,6 @@ def test_without_direct_reads_on_open_they_are_buffered(big, content, locate, mo
         reader.read_into(target, 100)
         assert not reader.is_direct
     np.testing.assert_array_equal(target, content[100:200_100])
-
-
-def test_without_direct_reads_on_read_they_are_buffered(big, content, locate, monkeypatch):
-    preadv = os.preadv
-    with LocalReader(locate(big), direct=True) as reader:
-        reader.read_into(np.empty(1, np.uint8), 0)
-
-        def refuse(fd, buffers, offset):
-            if fd == reader._direct_fd:
-                raise OSError(errno.EINVAL, "Invalid argument")
-            return preadv(fd, buffers, offset)
-
-        monkeypatch.setattr(os, "preadv", refuse)
-        for offset in (0, 100):
-            target = aligned_empty(200_000)
-            reader.read_into(target, offset)
-            np.testing.assert_array_equal(target, content[offset : offset + 200_000])
-        ranges = [Range(0, bytearray(10)), Range(20, bytearray(10))]
-        reader.read_ranges(ranges)
-        assert not reader.is_direct
-    assert bytes(ranges[1].buffer) == content[20:30].tobytes()
 
 
 def test_a_file_system_in_memory_works(content, locate):
@@ -358,7 +287,7 @@ def test_the_page_cache_is_not_flooded(tmp_path, locate, monkeypatch, can_direct
     if num_cached_pages(path):
         pytest.skip("this file system lives in the page cache; /tmp on a disk has it tested")
     if not can_direct:
-        monkeypatch.setattr(local, "open_direct", lambda *args: -1)
+        monkeypatch.setattr(local, "_open_direct", lambda *args: -1)
     with LocalReader(locate(path), direct=True) as reader:
         for offset in range(0, 8 << 20, 1 << 20):
             reader.read_into(np.empty(1 << 20, np.uint8), offset)
@@ -399,14 +328,14 @@ def test_a_forgotten_reader_closes_itself(big, locate):
 
 def test_closing_waits_for_the_reads_under_way(big, content, locate, monkeypatch):
     reading, may_go_on = threading.Event(), threading.Event()
-    preadv = os.preadv
+    read_ranges = _native.read_ranges
 
     def slow(*args):
         reading.set()
         assert may_go_on.wait(30)
-        return preadv(*args)
+        return read_ranges(*args)
 
-    monkeypatch.setattr(os, "preadv", slow)
+    monkeypatch.setattr(_native, "read_ranges", slow)
     before = num_open_files()
     reader = LocalReader(locate(big), direct=False)
     target = bytearray(1000)

@@ -99,7 +99,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def test_without_a_cgroup_it_is_a_quarter_of_what_the_host_has_free(tmp_path):
-    assert default_budget(Tree(tmp_path, available=4 * GIB).root) == GIB
+    assert default_budget(Tree(tmp_path, available=2 * GIB).root) == GIB
 
 
 def test_it_is_two_gibibytes_at_most(tree):
@@ -109,13 +109,13 @@ def test_it_is_two_gibibytes_at_most(tree):
 def test_a_cgroup_of_version_2_binds(tree):
     tree.write("proc/self/cgroup", "0::/user/job")
     tree.v2("user/job", 2 * GIB, used=GIB)
-    assert default_budget(tree.root) == GIB // 4
+    assert default_budget(tree.root) == GIB // 2
 
 
 def test_a_cgroup_of_version_1_binds(tree):
     tree.write("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/docker/job\n1:name=systemd:/")
     tree.v1("docker/job", 3 * GIB, used=GIB)
-    assert default_budget(tree.root) == 2 * GIB // 4
+    assert default_budget(tree.root) == GIB
 
 
 def test_the_tightest_group_above_the_process_binds(tree):
@@ -123,16 +123,16 @@ def test_the_tightest_group_above_the_process_binds(tree):
     tree.v2("a/b/c", "max", used=0)
     tree.v2("a/b", 8 * GIB, used=0)
     tree.v2("a", 2 * GIB, used=0)
-    assert default_budget(tree.root) == 2 * GIB // 4
+    assert default_budget(tree.root) == GIB
 
 
 def test_pages_of_files_that_nobody_uses_are_free(tree):
     tree.write("proc/self/cgroup", "0::/")
     tree.v2("", GIB, used=GIB, cache=GIB // 2)
-    assert default_budget(tree.root) == GIB // 8
+    assert default_budget(tree.root) == GIB // 4
     tree.write("proc/self/cgroup", "3:memory:/")
     tree.v1("", GIB, used=GIB, cache=GIB // 4)
-    assert default_budget(tree.root) == GIB // 16
+    assert default_budget(tree.root) == GIB // 8
 
 
 def test_no_limit_is_no_limit_in_either_version(tree):
@@ -145,14 +145,14 @@ def test_no_limit_is_no_limit_in_either_version(tree):
 def test_in_a_container_the_path_of_the_host_leads_nowhere_and_the_mount_counts(tree):
     tree.write("proc/self/cgroup", "4:memory:/docker/0123456789abcdef")
     tree.v1("", 2 * GIB, used=0)
-    assert default_budget(tree.root) == 2 * GIB // 4
+    assert default_budget(tree.root) == GIB
 
 
 def test_a_hybrid_host_is_read_in_both_versions(tree):
     tree.write("proc/self/cgroup", "4:memory:/job\n0::/job")
     tree.v1("job", 4 * GIB, used=0)
     tree.v2("unified/job", 2 * GIB, used=0)
-    assert default_budget(tree.root) == 2 * GIB // 4
+    assert default_budget(tree.root) == GIB
 
 
 def test_a_group_that_is_over_its_limit_leaves_the_least_there_is(tree):

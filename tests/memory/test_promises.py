@@ -135,9 +135,50 @@ def test_the_buffers_of_one_stream_serve_the_next_and_give_way_to_another():
     assert process_ledger.reserve_nbytes + process_ledger.granted <= 100_000
 
 
+UNEVEN_TEXTS = [b"x" * (n % 50) for n in range(2000)]
+UNEVEN_TEXTS[777] = b"y" * 2_000_000
+UNEVEN_ARRAYS = [np.zeros(n % 50, np.float32) for n in range(2000)]
+UNEVEN_ARRAYS[777] = np.zeros(100_000, np.float32)
+
+
+@pytest.mark.parametrize(
+    "ds",
+    [
+        ps.from_arrays(UNEVEN_TEXTS),
+        ps.from_arrays([text.decode() + "\u00e4" for text in UNEVEN_TEXTS]).shuffle(seed=0),
+        ps.from_arrays(UNEVEN_TEXTS).shuffle(seed=0).batch(32),
+        ps.from_arrays(UNEVEN_TEXTS).batch(4).batch(3),
+        ps.from_arrays(UNEVEN_ARRAYS).shuffle(seed=1),
+        ps.from_arrays(UNEVEN_ARRAYS).padded_batch(8, lengths=True),
+        ps.from_arrays(UNEVEN_ARRAYS).take(900).padded_batch(8).repeat(3),
+    ],
+    ids=lambda ds: ds.node.describe(),
+)
+def test_a_plan_for_rows_of_very_uneven_length_is_refused_at_once_or_runs_to_its_end(ds):
+    refused = 0
+    for memory in [1 << power for power in range(16, 26)]:
+        tight = ds.with_options(memory=memory)
+        try:
+            stream = tight.stream()
+        except ps.BudgetError:
+            refused += 1
+            continue
+        with stream:
+            count = sum(1 for _ in stream)
+            assert stream.report().peak_nbytes <= memory
+        assert count == sum(1 for _ in ds.with_options(memory="1GB"))
+    assert 0 < refused < 10
+    least = ds.explain().need_nbytes
+    with ds.with_options(memory=least).stream() as stream:
+        assert sum(1 for _ in stream) == count
+
+
 def test_rows_longer_than_planned_are_an_error_that_says_so_and_not_an_overrun():
-    texts = ["a"] * 1000 + ["x" * 3_000_000]
-    ds = ps.from_arrays(texts)
+    def texts():
+        yield from ["a"] * 1000
+        yield "x" * 3_000_000
+
+    ds = ps.from_generator(texts, ps.ArraySpec((), str))
     ds = ds.with_options(memory=ds.explain().need_nbytes, threads=0)
     with pytest.raises(
         ps.BudgetError, match=r"its rows are longer than those it was planned for. .*memory=(\d+)"

@@ -8,6 +8,7 @@ from scipy import stats
 
 from native import twins
 from penstock import _native
+from penstock.order import Permutation, lane_orders
 
 MOST_ROWS = 2**62
 # Around squares and oblongs the rectangle that holds the rows changes its shape.
@@ -337,3 +338,39 @@ def test_unpermute_is_the_way_back(num_rows, seed):
     _native.permute(positions, rows, num_rows, keys)
     _native.unpermute(rows, back, num_rows, keys)
     assert (back == positions).all()
+
+
+@given(
+    lanes=st.integers(1, 20),
+    blocks=st.integers(0, 6),
+    block_rows=st.integers(1, 9),
+    words=st.lists(st.integers(0, 2**64 - 1), max_size=3).map(tuple),
+    seed=st.integers(0, 2**32),
+)
+def test_lanes_are_mixed_each_like_a_permutation_of_its_own(lanes, blocks, block_rows, words, seed):
+    places = np.random.default_rng(seed).permutation(lanes * blocks)
+    found = lane_orders(places, block_rows, lanes, words)
+    rows = (places[:, None] * block_rows + np.arange(block_rows)).reshape(lanes, -1)
+    num_rows = blocks * block_rows
+    for lane in range(lanes):
+        order = Permutation(num_rows, (*words, lane)).rows(np.arange(num_rows))
+        np.testing.assert_array_equal(found[:, lane], rows[lane][order])
+
+
+def test_lanes_refuse_what_does_not_fit_together():
+    out, keys, places = np.zeros((6, 2), np.int64), np.zeros((2, 8), np.uint64), np.arange(4)
+    _native.permute_lanes(out, keys, places, 3)
+    for wrong in (
+        (out[:, :1], keys, places, 3),
+        (out, keys[:1], places, 3),
+        (out, keys[:, :7].copy(), places, 3),
+        (out, keys, places[:3], 3),
+        (out, keys, places, 4),
+        (out, keys, places, 0),
+        (out[::2], keys, places, 3),
+        (out, keys[:, ::2], places, 3),
+        (out, keys, out.reshape(-1)[:4], 3),
+        (out.astype(np.int32), keys, places, 3),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            _native.permute_lanes(*wrong)

@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,40 @@ def test_the_report_counts_elements_bytes_blocks_and_rows_a_stage():
     assert later.seconds == report.seconds or later.seconds >= report.seconds
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_the_report_has_the_time_and_rows_of_every_stage_that_only_flows(threads):
+    def rows():
+        for number in range(100):
+            time.sleep(0.001)
+            yield number
+
+    def slowly(number):
+        time.sleep(0.002)
+        return number
+
+    ds = ps.from_generator(rows, ps.ArraySpec((), "int64")).skip(10).shuffle(seed=1)
+    ds = ds.filter(lambda number: number % 2 == 0).map(slowly).batch(5).enumerate().repeat(2)
+    with ds.with_options(threads=threads, processes=0).stream() as stream:
+        assert sum(1 for _ in stream) == 18
+        report = stream.report()
+    found = {stage.call.split("(")[0]: stage for stage in report.stages}
+    assert {name: stage.num_rows for name, stage in found.items()} == {
+        "from_generator": 200,
+        "skip": 180,
+        "shuffle": 180,
+        "filter": 90,
+        "map": 90,
+        "batch": 18,
+        "enumerate": 18,
+        "repeat": 18,
+    }
+    assert 0.2 <= found["from_generator"].seconds < report.seconds
+    assert 0.18 <= found["map"].seconds < report.seconds
+    # What they wait for is not theirs.
+    others = [stage for name, stage in found.items() if name not in ("from_generator", "map")]
+    assert all(0 < stage.seconds < 0.1 for stage in others)
+
+
 def test_the_report_of_a_resumed_stream_counts_what_it_did_itself():
     ds = ps.from_arrays(X).batch(10)
     with ds.stream() as stream:
@@ -271,7 +306,7 @@ def test_measuring_takes_two_looks_at_the_clock_a_block_and_stage_and_none_a_row
         num_batches = sum(1 for _ in stream)
         report = stream.report()
     assert num_batches == 6250
-    assert len(calls) <= 3 * report.num_blocks  # One a stage and block.
+    assert len(calls) <= 4 * report.num_blocks  # One a stage and block, and one for the wait.
     assert report.num_blocks < num_batches / 10
 
 

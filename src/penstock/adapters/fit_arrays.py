@@ -25,7 +25,7 @@ def fit_arrays(
 
     Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are.
     `validation_split` sets the last part of the rows aside, before shuffling, without a copy. It takes
-    at most `memory` (by default a quarter of what is free) beyond the arrays.
+    at most `memory` (by default half of what is free) beyond the arrays.
 
         ps.fit_arrays(model, x, y, batch_size=32, epochs=3)     # was: model.fit(x, y, batch_size=32, epochs=3)
     """

@@ -57,4 +57,4 @@ class BouncePool:
 
 
 # 8 MB at most: part of the constant that is stated beside the memory budget.
-BOUNCE = BouncePool(num_buffers=8, buffer_nbytes=1 << 20)
+BOUNCE = BouncePool(num_buffers=4, buffer_nbytes=2 << 20)

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.io.errors import AccessError, MissingFileError, NotAFileError, read_failure
+from penstock.io.errors import (
+    AccessError,
+    DataError,
+    MissingFileError,
+    NotAFileError,
+    ReadError,
+    read_failure,
+)
 from penstock.io.location import Location
 
 # A folder with one of these in it is a Zarr array or group: one thing, not a folder of files.
@@ -23,6 +30,8 @@ class Selection:
 
     suffixes: tuple[str, ...] = ()
     recursive: bool = False
+    left_out: list[DataError] | None = None
+    """Where the errors of files that can't be read go; None raises them."""
 
     def takes(self, name: str) -> bool:
         """Return whether a file of this name is meant."""
@@ -31,6 +40,13 @@ class Selection:
     def may_enter(self, name: str) -> bool:
         """Return whether the name is one of the user's: `.git`, `_SUCCESS` and the like are not."""
         return not name.startswith((".", "_"))
+
+    def missed(self, error: DataError) -> None:
+        """Raise the error of a file that can't be read, or keep it if such files are left out."""
+        # Storage that fails is no bad file.
+        if self.left_out is None or isinstance(error, ReadError):
+            raise error
+        self.left_out.append(error)
 
     def __str__(self) -> str:
         return f"files ending in {', '.join(self.suffixes)}" if self.suffixes else "files"
@@ -62,6 +78,10 @@ def _locate(path: str, found: os.stat_result) -> Location:
         raise read_failure(PermissionError(errno.EACCES, ""), file=path)
     size = 0 if is_directory else found.st_size
     return Location(path, size, mtime_ns=found.st_mtime_ns, is_directory=is_directory)
+
+
+def _is_special(found: os.stat_result) -> bool:
+    return not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode)
 
 
 def _stat(path: str) -> os.stat_result:
@@ -99,29 +119,33 @@ def _walk(folder: str, selection: Selection, seen: set[tuple[int, int]]) -> Iter
         path = f"{folder.rstrip('/')}/{name}"
         if not selection.may_enter(name):
             continue
-        found = _stat(path)
-        if stat.S_ISDIR(found.st_mode):
-            if is_store(path):
-                if selection.takes(name):
-                    yield _locate(path, found)
-            elif selection.recursive:
-                yield from _walk(path, selection, seen)
-        elif selection.takes(name) and stat.S_ISREG(found.st_mode):
-            yield _locate(path, found)
+        try:
+            found = _stat(path)
+            if stat.S_ISDIR(found.st_mode) and not is_store(path):
+                if selection.recursive:
+                    yield from _walk(path, selection, seen)
+            elif selection.takes(name) and not _is_special(found):
+                yield _locate(path, found)
+        except DataError as error:
+            selection.missed(error)
 
 
 def _list_glob(pattern: str, selection: Selection) -> list[Location]:
     matches = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob takes no absolute pattern
-    stats = [(path, _stat(path)) for path in matches]
-    files = [
-        _locate(path, found)
-        for path, found in stats
-        if not stat.S_ISDIR(found.st_mode) or is_store(path)
-    ]
-    if files:
+    files, folders = [], []
+    for path in matches:
+        try:
+            found = _stat(path)
+            if stat.S_ISDIR(found.st_mode) and not is_store(path):
+                folders.append(path)
+            else:
+                files.append(_locate(path, found))
+        except DataError as error:
+            selection.missed(error)
+    if files or (matches and not folders):
         return files
     if matches:  # only folders: days/2024-*
-        return [one for path, _ in stats for one in _list_folder(path, selection)]
+        return [one for path in folders for one in _list_folder(path, selection)]
     raise _missing(pattern, is_pattern=True)
 
 

@@ -39,10 +39,23 @@ class Piece:
             ) from error
 
 
+class UnclosedError(DataError):
+    """A line has no end, or a quote in it."""
+
+
 def read_pieces(
-    reader: Reader, offset: int = 0, line: int = 1, *, quote: bytes = b""
+    reader: Reader,
+    offset: int = 0,
+    line: int = 1,
+    *,
+    quote: bytes = b"",
+    most: int | None = None,
 ) -> Iterator[Piece]:
-    """Yield the text from `offset`, where a line begins, on; a line end within quotes is none."""
+    """Yield the text from `offset`, where a line begins, on; a line end within quotes is none.
+
+    A line of more than `most` bytes (64 MB) is an UnclosedError.
+    """
+    limit = _MOST_NBYTES if most is None else most
     size = reader.size
     if offset == 0 and size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM:
         offset = len(_BOM)
@@ -52,9 +65,9 @@ def read_pieces(
         end = len(data) if offset + len(data) == size else _last_line_end(data, quote)
         if not end:
             wanted *= 2
-            if wanted > _MOST_NBYTES:
-                raise DataError(
-                    f"line {line} has no end within {_MOST_NBYTES} bytes",
+            if wanted > limit:
+                raise UnclosedError(
+                    f"line {line} has no end within {limit} bytes",
                     file=str(reader.location),
                     offset=offset,
                     cure="Look for a quote that is never closed, or whether this is text at all.",
@@ -65,6 +78,17 @@ def read_pieces(
         offset = piece.end
         line += piece.data.count(b"\n")
         wanted = PIECE_NBYTES
+
+
+def next_line(reader: Reader, offset: int) -> int:
+    """Return where the line after the one at `offset` begins, or the end of the file."""
+    while offset < reader.size:
+        data = read_bytes(reader, offset, min(PIECE_NBYTES, reader.size - offset))
+        end = data.find(b"\n") + 1
+        if end:
+            return offset + end
+        offset += len(data)
+    return reader.size
 
 
 def _last_line_end(data: bytes, quote: bytes) -> int:

@@ -4,34 +4,21 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from penstock.io.bounce import ALIGNMENT, BOUNCE
-from penstock.io.direct import UNSUPPORTED, open_direct, read_direct, read_group
+from penstock import _native
+from penstock.io.bounce import BOUNCE
 from penstock.io.errors import FileChangedError, NotAFileError, read_failure
 from penstock.io.location import Location
 from penstock.io.page_cache import page_cache_room
-from penstock.io.reader import (
-    Buffer,
-    Bytes,
-    Group,
-    Range,
-    check_range,
-    coalesce,
-    short_read,
-    writable_bytes,
-)
+from penstock.io.reader import Buffer, Bytes, Range, check_range, short_read, writable_bytes
 
 Access: TypeAlias = Literal["normal", "sequential", "random"]
 
-# Smaller reads are buffered: a direct one pays a trip to the disk for what readahead already has.
-DIRECT_MIN = 32 << 10
-# One system call reads no more, so that Ctrl-C is answered between two of them.
+# One call reads no more, so that Ctrl-C is answered between two of them.
 MAX_READ = 16 << 20
-# Reading over a gap of this size costs less than a second trip to the disk.
-MAX_GAP = 64 << 10
 _ADVICE = {"normal": "NORMAL", "sequential": "SEQUENTIAL", "random": "RANDOM"}
 
 
@@ -65,28 +52,19 @@ class LocalReader:
 
     def read_into(self, buffer: Buffer, offset: int) -> None:
         """Fill `buffer` with the bytes from `offset` on."""
-        target = writable_bytes(buffer)
-        check_range(self.location, offset, target.size)
-        self._start()
-        try:
-            self._read(target, offset)
-            self._compare(os.fstat(self._fd))
-        finally:
-            self._finish()
+        self.read_ranges([Range(offset, buffer)])
 
     def read_ranges(self, ranges: Sequence[Range]) -> None:
         """Fill each range's buffer, reading near neighbours in one go."""
-        # A group goes into one aligned buffer, wherever in its first page it starts.
-        groups = coalesce(ranges, gap=MAX_GAP, limit=BOUNCE.buffer_nbytes - 2 * ALIGNMENT)
-        for group in groups:
-            check_range(self.location, group.start, group.stop - group.start)
+        offsets = [one.offset for one in ranges]
+        targets = [writable_bytes(one.buffer) for one in ranges]
+        for offset, target in zip(offsets, targets, strict=True):
+            if offset < 0 or offset + target.size > self.location.size:
+                check_range(self.location, offset, target.size)
         self._start()
         try:
-            for group in groups:
-                if len(group.parts) == 1:
-                    self._read(group.parts[0][1], group.start)
-                else:
-                    self._read_group(group)
+            for portion in _portions(offsets, targets):
+                self._read(*portion)
             self._compare(os.fstat(self._fd))
         finally:
             self._finish()
@@ -163,7 +141,7 @@ class LocalReader:
             found = os.fstat(fd)
             self._compare(found)
             if self._avoids_cache:
-                self._direct_fd = open_direct(path, flags, found)
+                self._direct_fd = _open_direct(path, flags, found)
         except BaseException:
             os.close(fd)
             raise
@@ -194,58 +172,54 @@ class LocalReader:
 
     # The reads.
 
-    def _read(self, target: Bytes, offset: int) -> None:
-        for begin in range(0, target.size, MAX_READ):
-            piece = target[begin : begin + MAX_READ]
-            have = 0
-            if self._is_direct and piece.size >= DIRECT_MIN:
-                try:
-                    have = read_direct(self._direct_fd, piece, offset + begin)
-                except OSError as error:
-                    raise self._failure(error, offset + begin) from error
-            self._complete(piece, offset + begin, have)
-
-    def _read_group(self, group: Group) -> None:
+    def _read(self, offsets: list[int], targets: list[Bytes]) -> None:
         bounce = BOUNCE.acquire()
         try:
-            data, have = bounce[: group.stop - group.start], 0
-            if self._is_direct and data.size >= DIRECT_MIN:
-                try:
-                    data, have = read_group(self._direct_fd, group, bounce)
-                except OSError as error:
-                    raise self._failure(error, group.start) from error
-            self._complete(data, group.start, have)
-            group.scatter(data)
+            direct_fd = self._direct_fd if self._is_direct else -1
+            is_direct, failure = _native.read_ranges(
+                self._fd, direct_fd, offsets, targets, bounce, self._avoids_cache
+            )
         finally:
             BOUNCE.release(bounce)
-
-    def _complete(self, target: Bytes, offset: int, have: int) -> None:
-        """Read what a direct read did not give: all of it, or what comes after the first bytes."""
-        if have == UNSUPPORTED:
-            self._is_direct, have = False, 0
-        if have < target.size:
-            self._read_buffered(target[have:], offset + have)
-
-    def _read_buffered(self, target: Bytes, offset: int) -> None:
-        view = target.data
-        done = 0
-        while done < target.size:
-            try:
-                got = os.preadv(self._fd, [view[done:]], offset + done)
-            except OSError as error:
-                raise self._failure(error, offset + done) from error
-            if got == 0:
-                raise short_read(self.location, offset, target.size, done)
-            done += got
-        if self._avoids_cache:
-            _advise(self._fd, offset, target.size, "DONTNEED")
+        if direct_fd >= 0 and not is_direct:
+            self._is_direct = False
+        if failure is None:
+            return
+        offset, wanted, got, number = failure
+        if number:
+            raise self._failure(OSError(number, os.strerror(number)), offset)
+        raise short_read(self.location, offset, wanted, got)
 
     def _failure(self, error: OSError, offset: int) -> Exception:
         return read_failure(error, file=str(self.location), offset=offset)
 
 
+def _portions(offsets: list[int], targets: list[Bytes]) -> Iterator[tuple[list[int], list[Bytes]]]:
+    """Yield what is read in one call: about `MAX_READ` bytes."""
+    if sum(map(len, targets)) <= MAX_READ:
+        yield offsets, targets
+        return
+    for offset, target in zip(offsets, targets, strict=True):
+        for begin in range(0, len(target), MAX_READ):
+            yield [offset + begin], [target[begin : begin + MAX_READ]]
+
+
 def _rebuild(location: Location, direct: bool | None, access: Access) -> LocalReader:  # noqa: FBT001  pickle passes by position
     return LocalReader(location, direct=direct, access=access)
+
+
+def _open_direct(path: str, flags: int, expected: os.stat_result) -> int:
+    """Return a descriptor for direct reads of the same file, or -1 where there are none."""
+    if not hasattr(os, "O_DIRECT"):  # macOS
+        return -1
+    try:
+        fd = os.open(path, flags | os.O_DIRECT)
+    except OSError:
+        return -1
+    if os.path.samestat(os.fstat(fd), expected):
+        return fd
+    os.close(fd)  # replaced between the two calls: the next look at the path will say so
+    return -1
 
 
 def _advise(fd: int, offset: int, nbytes: int, advice: str) -> None:

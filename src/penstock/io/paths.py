@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
+from penstock.io.errors import DataError
 from penstock.io.folders import Selection, list_local
 from penstock.io.location import Location, is_url
 from penstock.lazy import lazy
@@ -24,6 +25,7 @@ def expand(
     suffixes: Collection[str] = (),
     recursive: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    left_out: list[Exception] | None = None,
 ) -> list[Location]:
     """Return the files that `paths` names, each once, with their sizes and versions.
 
@@ -36,6 +38,8 @@ def expand(
             whose names start with `.` or `_` are notes to someone else, and are left out.
         recursive: Whether to look into the folders of a folder too.
         storage_options: For URLs: what fsspec needs to know, such as credentials.
+        left_out: A list for the errors of paths that are not there or may not be read: the others are
+            returned, if there are any. Without one, the first is raised.
 
     Raises:
         MissingFileError: Nothing matches, or a path does not exist.
@@ -51,17 +55,26 @@ def expand(
     >>> [file.name for file in expand([folder / "b.npy", folder / "*.npy"])]
     ['b.npy', 'a.npy']
     """
-    selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive)
+    missed: list[DataError] | None = None if left_out is None else []
+    selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
     for path in _each(paths):
         local = _local_path(path)
-        some = (
-            remote_listing.list_remote(path, selection, storage_options or {})
-            if local is None
-            else list_local(local, selection)
-        )
+        try:
+            some = (
+                remote_listing.list_remote(path, selection, storage_options or {})
+                if local is None
+                else list_local(local, selection)
+            )
+        except DataError as error:
+            selection.missed(error)
+            continue
         for location in some:
             found.setdefault(location.url, location)
+    if missed and not found:
+        raise missed[0]
+    if left_out is not None and missed is not None:
+        left_out += missed
     if not found:
         raise ValueError("paths must name at least one file, got an empty list.")
     return list(found.values())

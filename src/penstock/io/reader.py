@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Buffer: TypeAlias = memoryview | bytearray | npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """One read: fill `buffer` with the bytes from `offset` on."""
 
     offset: int

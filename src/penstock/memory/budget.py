@@ -11,7 +11,9 @@ _UNITS = {"": 1, "B": 1} | {
     for suffix, base in (("B", 1000), ("", 1000), ("IB", 1024), ("I", 1024))
 }
 _MOST = 2 << 30  # A pipeline gains nothing from more than this; the rest is the user's.
-_SHARE = 4  # The default budget is a quarter of what is free: the model needs memory too.
+# The default budget is half of what is free: the model needs memory too. A quarter would refuse a shuffle
+# window, and the blocks made of it, in a container of 300 MB.
+_SHARE = 2
 
 
 def parse_nbytes(size: int | str) -> int:
@@ -50,7 +52,7 @@ def format_nbytes(nbytes: float) -> str:
 
 
 def default_budget(root: Path = Path("/")) -> int:
-    """Return a quarter of the memory that is free to this process, at most 2 GiB."""
+    """Return half of the memory that is free to this process, at most 2 GiB."""
     free = min((_host_free(root), *_cgroup_free(root)))
     return max(1, min(_MOST, free // _SHARE))
 

@@ -17,7 +17,7 @@ from penstock.memory.ledger import Account, process_ledger
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
 ALIGNMENT = 64
-_RESERVE_NBYTES = 32 << 20  # Enough for the blocks of one stream in flight.
+_RESERVE_NBYTES = 256 << 20  # Enough for the blocks and windows of one stream.
 
 
 _HUGE = 2 << 20  # The huge page of x86-64 and of most arm64 kernels.
@@ -50,14 +50,15 @@ class _Buffer:
 class _Reserve:
     """Buffers of closed streams, kept for the next one: the next epoch, or the validation data.
 
-    They count as granted, and give way to any stream that needs the room.
+    The first touch of memory can cost more than reading the data does. They are no more than one stream
+    was granted, count as granted, and give way to any stream that needs the room.
     """
 
     def __init__(self) -> None:
         self.buffers: list[_Buffer] = []
 
-    def put(self, buffer: _Buffer) -> None:
-        if process_ledger.reserve_nbytes + buffer.nbytes <= _RESERVE_NBYTES:
+    def put(self, buffer: _Buffer, most: int) -> None:
+        if process_ledger.reserve_nbytes + buffer.nbytes <= min(most, _RESERVE_NBYTES):
             self.buffers.append(buffer)
             process_ledger.reserve_nbytes += buffer.nbytes
 
@@ -161,7 +162,7 @@ class Pool:
         with self._lock:
             self._settle()
             for buffer in self._idle:
-                _reserve.put(buffer)
+                _reserve.put(buffer, self.account.grant)
             self._idle.clear()
             self.account.mapped = 0
         self.account.close()

@@ -9,7 +9,7 @@ from penstock.columns import Block
 from penstock.errors import LengthError
 from penstock.lazy import lazy
 from penstock.nest import field_names, flatten
-from penstock.rows import Context, Rows, RowSet, count
+from penstock.rows import Context, Rows, RowSet, Runs, count
 from penstock.sources.leaves import Leaf, leaf_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Arrays(Rows):
             return
         for leaf, sink in zip(self.leaves, out.sinks, strict=True):
             leaf.read(rows, sink, context)
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read the runs of each array."""
+        for leaf, sink in zip(self.leaves, out.sinks, strict=True):
+            leaf.read_runs(runs, sink, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what the copies that NumPy or a lazy array makes on the way take."""

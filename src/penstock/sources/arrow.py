@@ -23,13 +23,14 @@ from penstock.sources.arrow_columns import (
 )
 from penstock.sources.chunked import Chunked, Grid, Values
 from penstock.sources.file_rows import rows_of
-from penstock.sources.parts import Part, Request, array_key, check_names, require
+from penstock.sources.parts import Part, Request, array_key, check_names, kept, require
+from penstock.sources.readers import reader_of
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the columns of files; reads their footers, and the heads of their batches."""
-    parts = [_open(location, locations, request) for location in locations]
-    return rows_of(parts, locations, request)
+    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    return rows_of(*opened, request)
 
 
 def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
@@ -104,9 +105,7 @@ class ArrowLeaf(Chunked):
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows of whole record batches."""
-        reader = context.resources.get(
-            ("reader", self.location.url), lambda: open_reader(self.location, direct=self.direct)
-        )
+        reader = reader_of(self.location, context, direct=self.direct)
         handle = context.resources.get(
             ("arrow", self.location.url, self.column, threading.get_ident()),
             lambda: Handle(self.location, reader, self.column),

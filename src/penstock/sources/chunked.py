@@ -4,7 +4,7 @@ import math
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,6 +93,14 @@ class Chunked(Leaf):
             else:
                 values = self._kept(first, last, context)
                 _put(sink.at(slots), values, ascending[start:stop] - first)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the first row of each chunk that has some of the rows, and the one after its last."""
+        first, last = self.grid.chunk_of(np.array([start, stop - 1])).tolist()
+        for bounds in zip(*self.grid.bounds(np.arange(first, last + 1)), strict=True):
+            begin, end = map(int, bounds)
+            if begin < end:  # Row groups may be empty.
+                yield begin, end
 
     def _spans(self, ascending: Index) -> list[tuple[int, int, int, int, bool]]:
         """Return (start, stop, first row, row after the last, whether all of these are wanted).

@@ -1,27 +1,49 @@
 """The rows of many files that can be read in place, one file after the other."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from penstock.columns import Block
 from penstock.errors import SpecMismatchError
-from penstock.io.errors import DataError
+from penstock.fields import allocate_block
+from penstock.io.errors import (
+    AccessError,
+    DataError,
+    FileChangedError,
+    MissingFileError,
+    NotAFileError,
+)
 from penstock.io.location import Location
 from penstock.nest import Structure, flatten
-from penstock.rows import Context, Rows, RowSet, as_index, shifted
+from penstock.rows import Context, RowSet, Runs, as_index, shifted
 from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, Request
+from penstock.sources.parts import BAD, Part, Request, bad, kept, left_out_words
+from penstock.sources.skipping import Fault, FaultyRows
 from penstock.spec import dtype_name
 
 READ_NBYTES = 1 << 16  # What a random read must have for the disk to run at its full speed.
 
 
-def rows_of(parts: Sequence[Part], locations: Sequence[Location], request: Request) -> "FileRows":
+def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Request) -> "FileRows":
     """Return the rows of files, with the fields that were asked for."""
-    names, structure = chosen_fields(parts[0].name, list(parts[0].leaves), request)
-    return FileRows([part.chosen(names) for part in parts], locations, names, structure)
+    lead = next((part for part in parts if part.leaves), parts[0])
+    names, structure = chosen_fields(lead.name, list(lead.leaves), request)
+    first: list[Part] = []
+
+    def choose(one: tuple[Location, Part]) -> Part:
+        part = one[1].chosen(names)
+        check_same_fields([(p.name, _fields(p.leaves)) for p in (*first, part)])
+        if not first:
+            first.append(part)
+        return part
+
+    good, chosen = kept(list(zip(locations, parts, strict=True)), choose, request)
+    return FileRows(chosen, [location for location, _ in good], names, structure)
 
 
 def chosen_fields(
@@ -56,7 +78,7 @@ def rows_a_read(natural: int, row_nbytes: int) -> int:
     return natural * max(1, READ_NBYTES // max(1, natural * row_nbytes))
 
 
-class FileRows(Rows):
+class FileRows(FaultyRows):
     """The rows of files that can be read in place."""
 
     def __init__(
@@ -66,13 +88,13 @@ class FileRows(Rows):
         names: Sequence[str],
         structure: Structure,
     ) -> None:
-        check_same_fields([(part.name, _fields(part.leaves)) for part in parts])
         self.parts = parts
         self.locations = locations
         self.names = names
         self.structure = structure
         self.fields = tuple(parts[0].leaves[name].field for name in names)
         self.starts = np.cumsum([0] + [part.num_rows for part in parts])
+        self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         self.chunk_rows = rows_a_read(max(part.chunk_rows for part in parts), self.row_nbytes)
         # The file that needs most, for each field: there may be many files, and this is asked often.
@@ -94,6 +116,51 @@ class FileRows(Rows):
             mine: RowSet = shifted(rows, shift) if whole else index[slots] + shift
             for name, sink in zip(self.names, out.sinks, strict=True):
                 part.leaves[name].read(mine, sink if whole else sink.at(slots), context)
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read the runs of each file, those that follow each other together."""
+        done = 0
+        for number, group in itertools.groupby(self._cut(runs), key=itemgetter(0)):
+            mine = [(start, length) for _, start, length in group]
+            stop = done + sum(length for _, length in mine)
+            for name, sink in zip(self.names, out.sinks, strict=True):
+                self.parts[number].leaves[name].read_runs(mine, sink.span(done, stop), context)
+            done = stop
+
+    def _cut(self, runs: Runs) -> Iterator[tuple[int, int, int]]:
+        """Yield the file, the first row in it and the length of each run, or part of one, within a file."""
+        for start, length in runs:
+            stop = start + length
+            while start < stop:
+                number = bisect_right(self.inner_starts, start)
+                first = self.inner_starts[number - 1] if number else 0
+                end = min(stop, first + self.parts[number].num_rows)
+                yield number, start - first, end - start
+                start = end
+
+    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+        """Yield what can't be read of rows `start` to `stop`: each field a chunk at a time."""
+        owners = np.searchsorted(self.starts[1:-1], [start, stop - 1], side="right")
+        for number in range(int(owners[0]), int(owners[1]) + 1):
+            first, last = np.clip(self.starts[number : number + 2], start, stop).tolist()
+            if first < last:
+                yield from self._faults_of(number, first, last, context)
+
+    def _faults_of(self, number: int, start: int, stop: int, context: Context) -> Iterator[Fault]:
+        part, shift = self.parts[number], int(self.starts[number])
+        for leaf in part.leaves.values():
+            for first, last in leaf.cuts(start - shift, stop - shift):
+                begin, end = max(start, first + shift), min(stop, last + shift)
+                block = allocate_block((leaf.field,), end - begin, context.allocate, aligned=False)
+                try:
+                    leaf.read(slice(begin - shift, end - shift), block.sinks[0], context)
+                except BAD as error:
+                    found = bad(error)
+                    if _is_whole(found, part):  # All of it: no need to look at the rest.
+                        rows = f"rows {start - shift} to {part.num_rows}"
+                        yield Fault(start, stop, f"{rows} of {part.name}", found)
+                        return
+                    yield Fault(begin, end, f"rows {first} to {last} of {part.name}", found)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what the field that needs most takes: fields are read one after the other."""
@@ -127,7 +194,13 @@ class FileRows(Rows):
     def choice(self) -> str:
         """Return how the files are read."""
         how = dict.fromkeys(leaf.how for part in self.parts for leaf in part.leaves.values())
-        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read"
+        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read{left_out_words(self)}"
+
+
+def _is_whole(error: Exception, part: Part) -> bool:
+    """Return whether an error is about a file as a whole: it vanished, changed, may not be read."""
+    kinds = (MissingFileError, AccessError, NotAFileError, FileChangedError)
+    return isinstance(error, kinds) and error.file == part.name
 
 
 def _fields(leaves: Mapping[str, Leaf]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,31 +47,40 @@ def open_files(
     format: str | None,
     spec: Any,
     size: tuple[int, int] | None = None,
+    on_error: str = "raise",
 ) -> Node:
     """Return the rows of all files, one file after the other; reads their headers."""
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}.')
     if format is not None and format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     for name in () if fields is None else flatten(fields)[0]:
         if not isinstance(name, str):
             raise TypeError(f"fields must be names of arrays, got {name!r}.")
-    written = open_written(paths, fields) if format in (None, "npy") else None
+    request = Request(fields, spec, size, skip=on_error == "skip")
+    written = open_written(paths, request) if format in (None, "npy") else None
     if written is not None:
+        written.left_out = tuple(request.left_out)
         return written
-    locations = _listed(paths, format)
+    locations = _listed(paths, format, request)
     kind = _format(locations) if format is None else format
     if size is not None and kind != "images":
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
     direct = sum(location.size for location in locations) > page_cache_room()
     module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
-    node: Node = module.open_format(locations, Request(fields, spec, size, direct))
+    node: Node = module.open_format(locations, replace(request, direct=direct))
+    node.left_out = tuple(request.left_out)
     return node
 
 
-def _listed(paths: PathLike | Iterable[PathLike], format: str | None) -> list[Location]:
+def _listed(
+    paths: PathLike | Iterable[PathLike], format: str | None, request: Request
+) -> list[Location]:
     """Return the files that are meant: in a folder, those whose endings are known."""
     suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
+    bad = request.left_out if request.skip else None
     try:
-        return expand(paths, suffixes=suffixes, recursive=format == "images")
+        return expand(paths, suffixes=suffixes, recursive=format == "images", left_out=bad)
     except MissingFileError:
         if not isinstance(paths, str | os.PathLike) or not Path(paths).is_dir():
             raise
@@ -80,7 +89,7 @@ def _listed(paths: PathLike | Iterable[PathLike], format: str | None) -> list[Lo
         try:
             # Of a folder of folders: images, one folder a class. Else all files have odd names.
             found = FORMATS["images"].suffixes if format is None else ()
-            return expand(paths, suffixes=found, recursive=format is None)
+            return expand(paths, suffixes=found, recursive=format is None, left_out=bad)
         except MissingFileError:
             pass
         raise

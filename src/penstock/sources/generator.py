@@ -1,13 +1,12 @@
 """Rows from the user's own generator: checked against their spec, copied straight into blocks."""
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, Never
+from typing import Any
 
-import numpy as np
-
+from penstock._native import RowFiller
 from penstock.columns import Block, Fixed
 from penstock.errors import FunctionError, LengthError, PenstockError, SpecMismatchError
 from penstock.fields import Field
@@ -73,7 +72,7 @@ class GeneratorFlow(Flow):
         self.fields = tuple(Field(leaf) for leaf in leaves)
         self.num_rows = length
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows in blocks."""
         passed, saved, extra = (0, None, 0) if cursor is None else cursor
         rows = self._start(saved)
@@ -143,141 +142,83 @@ class GeneratorFlow(Flow):
 
 
 class _Filler:
-    """Copies rows into one block: a plain array of the declared kind without any detour."""
+    """Copies rows into one block: natively where they are just as declared, else the plain way."""
 
     def __init__(self, flow: GeneratorFlow, block: Block, first: int) -> None:
         self.flow = flow
         self.first = first
         self.sinks = block.sinks
         self.lists: list[list[Any]] = [[] for _ in flow.fields]
-        self.is_fixed = all(isinstance(sink, Fixed) for sink in block.sinks)
-        flat = flatten(tuple(range(len(flow.fields))))[1]
-        self.is_flat = flow.structure == flat
         self.is_bare = flow.structure == flatten(0)[1]
+        self.number = 0
 
     def fill(self, rows: Iterator[Any], size: int) -> int:
         """Copy up to `size` rows; return how many there were."""
-        if self.is_flat and self.is_fixed:
-            number = self._fill_tuples(rows, size)
-        else:
-            number = 0
-            try:
+        native = self._native()
+        try:
+            if native is None:
                 for row in islice(rows, size):
-                    self._put(number, self._leaves(number, row))
-                    number += 1
-            except Exception as error:  # noqa: BLE001  # It is raised again, with the row.
-                self._failed(number, error)
+                    self._put(row)
+            while native is not None and self.number < size:
+                try:
+                    odd = native.fill(rows, self.number, size)
+                finally:
+                    self.number = native.count
+                if odd is None:
+                    break
+                self._put(odd[0])
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise self.flow.function.failure(f"row {self.first + self.number}", error) from error
         for sink, values in zip(self.sinks, self.lists, strict=True):
             if not isinstance(sink, Fixed):
                 sink.put(values)
-        return number
+        return self.number
 
-    def _fill_tuples(self, rows: Iterator[Any], size: int) -> int:
-        """Do the same for tuples of arrays and numbers: what a loop by hand would do, and checks."""
-        columns = [sink.rows for sink in self.sinks if isinstance(sink, Fixed)]
-        shapes = tuple(column.shape[1:] for column in columns)
-        kinds = [_kinds(column.dtype) for column in columns]
-        dtypes = [column.dtype for column in columns]
-        loop = _tuple_loop(tuple(bool(shape) for shape in shapes))
-        filled: int = loop(
-            islice(rows, size),
-            columns,
-            dtypes,
-            shapes,
-            kinds,
-            self._leaves,
-            self._checked,
-            self._failed,
-        )
-        return filled
+    def _native(self) -> RowFiller | None:
+        """Return what copies rows that are a tuple, a dict or an array, of fixed shapes."""
+        columns = tuple(sink.rows for sink in self.sinks if isinstance(sink, Fixed))
+        num_fields = len(self.sinks)
+        if len(columns) < num_fields:
+            return None
+        if self.is_bare:
+            return RowFiller(columns, None)
+        if self.flow.structure == flatten(tuple(range(num_fields)))[1]:
+            return RowFiller(columns, num_fields)
+        keys = tuple(path[0] for path in self.flow.structure.paths())
+        if self.flow.structure == flatten(dict.fromkeys(keys, 0))[1]:
+            return RowFiller(columns, keys)
+        return None
 
-    def _failed(self, number: int, error: Exception) -> Never:
-        if isinstance(error, PenstockError):
-            raise error
-        raise self.flow.function.failure(f"row {self.first + number}", error) from error
+    def _put(self, row: Any) -> None:
+        for place, (sink, value) in enumerate(zip(self.sinks, self._leaves(row), strict=True)):
+            checked = self._checked(place, value)
+            if isinstance(sink, Fixed):
+                sink.put_row(self.number, checked)
+            else:
+                self.lists[place].append(checked)
+        self.number += 1
 
-    def _leaves(self, number: int, row: Any) -> Any:
+    def _leaves(self, row: Any) -> Any:
         if self.is_bare:
             return [row]
         leaves, structure = flatten(row)
         if structure != self.flow.structure:
             raise SpecMismatchError(
-                f"{self.flow.function.describe()}, row {self.first + number}: must be a nest like "
+                f"{self.flow.function.describe()}, row {self.first + self.number}: must be a nest like "
                 f"{self.flow.spec}, got {_shown(row)}."
             )
         return leaves
 
-    def _put(self, number: int, leaves: Any) -> None:
-        for place, (sink, value) in enumerate(zip(self.sinks, leaves, strict=True)):
-            checked = self._checked(number, place, value)
-            if isinstance(sink, Fixed):
-                sink.put_row(number, checked)
-            else:
-                self.lists[place].append(checked)
-
-    def _checked(self, number: int, place: int, value: Any) -> Any:
+    def _checked(self, place: int, value: Any) -> Any:
         try:
             return conformed(value, self.flow.fields[place].spec)
         except (TypeError, ValueError) as error:
             name = field_names(self.flow.structure)[place]
             raise SpecMismatchError(
-                f"{self.flow.function.describe()}, row {self.first + number}, field {name!r}: got {error}"
+                f"{self.flow.function.describe()}, row {self.first + self.number}, field {name!r}: got {error}"
             ) from None
-
-
-@lru_cache(maxsize=64)
-def _tuple_loop(has_shape: tuple[bool, ...]) -> Callable[..., int]:
-    """Return the loop that copies tuples of so many fields into columns, written out.
-
-    A loop over the fields of each row would cost more than the copies do; this one is twice as fast.
-    Whatever it does not expect goes to `leaves` and `checked`, which are the plain way.
-    """
-    numbers = range(len(has_shape))
-    names = "".join(f"v{n}, " for n in numbers)
-    lines = [
-        "def loop(rows, columns, dtypes, shapes, kinds, leaves, checked, failed):",
-        *(
-            f"    c{n}, d{n}, s{n}, k{n} = columns[{n}], dtypes[{n}], shapes[{n}], kinds[{n}]"
-            for n in numbers
-        ),
-        "    i = 0",
-        "    try:",
-        "      for row in rows:",
-        f"        if type(row) is not tuple or len(row) != {len(has_shape)}:",
-        "            row = leaves(i, row)",
-        f"        {names}= row",
-    ]
-    for n, is_array in enumerate(has_shape):
-        array = f"type(v{n}) is ndarray and v{n}.dtype is d{n} and v{n}.shape == s{n}"
-        lines.append(f"        if {array if is_array else f'type(v{n}) in k{n}'}:")
-        lines.append(f"            c{n}[i] = v{n}")
-        lines.append("        else:")
-        lines.append(f"            c{n}[i] = checked(i, {n}, v{n})")
-    lines += [
-        "        i += 1",
-        "    except Exception as error:",
-        "        failed(i, error)",
-        "    return i",
-    ]
-    space: dict[str, Any] = {"ndarray": np.ndarray}
-    exec("\n".join(lines), space)  # noqa: S102  # Made of numbers only; nothing of the user's is in it.
-    loop: Callable[..., int] = space["loop"]
-    return loop
-
-
-def _kinds(dtype: np.dtype[Any]) -> frozenset[type]:
-    """Return the types of numbers that NumPy puts into an array of this dtype without loss.
-
-    It raises OverflowError for an int that does not fit.
-    """
-    plain: dict[str, set[type]] = {
-        "b": {bool},
-        "i": {int},
-        "u": {int},
-        "f": {int, float},
-        "c": {int, float, complex},
-    }
-    return frozenset({dtype.type} | plain.get(dtype.kind, set()))
 
 
 def _shown(row: Any) -> str:

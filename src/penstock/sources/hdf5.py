@@ -17,7 +17,8 @@ from penstock.rows import Context, Rows
 from penstock.sources.chunked import Chunked, Grid, Values, check_unchanged, joint_chunk_rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, Request, array_key, check_names, no_rows, require
+from penstock.sources.parts import Part, Request, array_key, check_names, kept, no_rows, require
+from penstock.sources.readers import reader_of
 from penstock.sources.regions import Region
 from penstock.spec import ArraySpec
 
@@ -26,8 +27,8 @@ _TEXT_SAMPLE = 256  # Values of variable length that are looked at, to know how 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the datasets of files; reads what HDF5 keeps on them."""
-    parts = [_open(location, locations, request) for location in locations]
-    return rows_of(parts, locations, request)
+    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    return rows_of(*opened, request)
 
 
 def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
@@ -193,9 +194,7 @@ class Hdf5Leaf(Chunked):
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows that h5py read into memory of ours."""
-        reader = context.resources.get(
-            ("reader", self.location.url), lambda: open_reader(self.location, direct=self.direct)
-        )
+        reader = reader_of(self.location, context, direct=self.direct)
         handle = context.resources.get(
             ("hdf5", self.location.url), lambda: Handle(self.location, reader)
         )

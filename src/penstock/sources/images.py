@@ -1,7 +1,7 @@
 """Folders of images: a row is an image and its label, the folder it lies in. Decoded on threads."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from penstock.io.errors import DataError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.seekable import SeekableFile
-from penstock.rows import Context, Rows, RowSet, as_index
+from penstock.rows import Context, RowSet, as_index
 from penstock.sources.file_rows import chosen_fields
-from penstock.sources.parts import Request, check_names, require
+from penstock.sources.parts import BAD, Request, bad, check_names, kept, left_out_words, require
+from penstock.sources.skipping import Fault, FaultyRows
 from penstock.spec import ArraySpec
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
@@ -27,7 +28,7 @@ def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
     require("PIL", locations[0].suffix or "images", "images")
     names, structure = chosen_fields(str(locations[0]), ("image", "label"), request)
     check_names(str(locations[0]), names, {"image": None, "label": None})
-    return ImageRows(locations, names, structure, _checked_size(request.size))
+    return ImageRows(locations, names, structure, _checked_size(request.size), request)
 
 
 def _checked_size(size: Any) -> tuple[int, int] | None:
@@ -40,7 +41,7 @@ def _checked_size(size: Any) -> tuple[int, int] | None:
     return tuple(size)
 
 
-class ImageRows(Rows):
+class ImageRows(FaultyRows):
     """Row i is file i: fields `image`, uint8 (height, width, 3), and `label`, an int64."""
 
     def __init__(
@@ -49,31 +50,35 @@ class ImageRows(Rows):
         names: Sequence[str],
         structure: Any,
         size: tuple[int, int] | None,
+        request: Request,
     ) -> None:
         self.locations = locations
         self.names = names
         self.structure = structure
         self.size = size
-        self.num_rows = len(locations)
-        folders = [location.url.rstrip("/").rpartition("/")[0] for location in locations]
-        labels = [folder.rpartition("/")[2] for folder in folders]
-        self.classes = tuple(sorted(set(labels)))
-        numbers = {label: number for number, label in enumerate(self.classes)}
-        self.labels = np.array([numbers[label] for label in labels], np.int64)
+        # Of all that there are: a bad image must not change the number of a class.
+        self.classes = tuple(sorted({_label(location) for location in locations}))
         self.is_sampled = False
-        image = self._image_field() if "image" in names else Field(ArraySpec((), np.int64))
+        image = self._image_field(request) if "image" in names else Field(ArraySpec((), np.int64))
+        self.num_rows = len(self.locations)
+        numbers = {label: number for number, label in enumerate(self.classes)}
+        self.labels = np.array([numbers[_label(one)] for one in self.locations], np.int64)
         self.fields = tuple(
             image if name == "image" else Field(ArraySpec((), np.int64)) for name in names
         )
         self.image = image
 
-    def _image_field(self) -> Field:
+    def _image_field(self, request: Request) -> Field:
+        """Return the field of images that may differ in size; leaves out bad ones that it looks at."""
         if self.size is not None:
             return Field(ArraySpec((*self.size, 3), np.uint8))
         step = -(-len(self.locations) // _MOST_LOOKED_AT)
         looked_at = self.locations[::step]
         self.is_sampled = step > 1
-        sizes = [_size_of(location) for location in looked_at]
+        good, sizes = kept(looked_at, _size_of, request)
+        if len(good) < len(looked_at):
+            left_out = {one.url for one in looked_at} - {one.url for one in good}
+            self.locations = [one for one in self.locations if one.url not in left_out]
         if len(set(sizes)) == 1:
             return Field(ArraySpec((*sizes[0], 3), np.uint8))
         mean = sum(height * width * 3 for height, width in sizes) // len(sizes)
@@ -95,6 +100,16 @@ class ImageRows(Rows):
                     sink.at(np.array([slot])).add(_column(image, sink, context))
                 else:
                     sink.put_row(slot, image)
+
+    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+        """Yield the images that can't be decoded."""
+        for row in range(start, stop) if "image" in self.names else ():
+            if context.executor.is_closing:
+                return
+            try:
+                self._decoded(self.locations[row], row)
+            except BAD as error:
+                yield Fault(row, row + 1, str(self.locations[row]), bad(error))
 
     def _decoded(self, location: Location, row: int) -> Array:
         image = _decode(location, self.size)
@@ -131,7 +146,12 @@ class ImageRows(Rows):
         classes = [f"{number} = {name}" for number, name in enumerate(self.classes[:8])]
         more = ", ..." if len(self.classes) > len(classes) else ""
         sampled = f", sizes of {_MOST_LOOKED_AT} looked at" if self.is_sampled else ""
-        return f"decoded on the threads{sampled}; labels: {', '.join(classes)}{more}"
+        return f"decoded on the threads{sampled}; labels: {', '.join(classes)}{more}{left_out_words(self)}"
+
+
+def _label(location: Location) -> str:
+    """Return the name of the folder that an image lies in."""
+    return location.url.rstrip("/").rpartition("/")[0].rpartition("/")[2]
 
 
 def _column(image: Array, sink: Pieces, context: Context) -> Any:

@@ -2,14 +2,15 @@
 
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from penstock.columns import Array, Pieces, Sink, raw_rows, rows_are_contiguous
 from penstock.errors import SpecMismatchError
-from penstock.fields import Field
-from penstock.rows import Context, Index, RowSet
+from penstock.fields import Field, tops_of
+from penstock.rows import Context, Index, RowSet, Runs, run_rows
 from penstock.spec import ArraySpec, dtype_name
 
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
@@ -28,6 +29,14 @@ class Leaf(ABC):
     @abstractmethod
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read the given rows into a column; there is at least one."""
+
+    def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
+        """Read runs of rows into a column, one after the other."""
+        self.read(run_rows(runs), sink, context)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of rows that rows `start` to `stop` lie in, each readable or not as a whole."""
+        yield 0, self.num_rows
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that a read takes besides the column."""
@@ -136,8 +145,9 @@ class TextList(Leaf):
     def __init__(self, values: list[Any], kind: type) -> None:
         self.values = values
         self.num_rows = len(values)
-        mean = sum(map(len, values)) // max(1, len(values))
-        self.field = Field(ArraySpec((), kind), estimate=mean + 8)
+        sizes = [_text_nbytes(value) + 8 for value in values]
+        mean = sum(sizes) // max(1, len(values))
+        self.field = Field(ArraySpec((), kind), estimate=mean, tops=tops_of(sizes))
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Join the given values."""
@@ -165,8 +175,9 @@ class ArrayList(Leaf):
             for axis, size in enumerate(value.shape):
                 if shape[axis] != size:
                     shape[axis] = None
-        mean = sum(value.nbytes for value in values) // len(values)
-        self.field = Field(ArraySpec(shape, first.dtype), estimate=mean + 16)
+        sizes = [value.nbytes + 16 for value in values]
+        mean = sum(sizes) // len(values)
+        self.field = Field(ArraySpec(shape, first.dtype), estimate=mean, tops=tops_of(sizes))
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Copy the given arrays."""
@@ -179,6 +190,13 @@ class ArrayList(Leaf):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the stack of arrays of one shape."""
         return num_rows * self.field.nbytes if self.field.spec.is_fixed else 0
+
+
+def _text_nbytes(value: Any) -> int:
+    """Return the bytes that text takes in UTF-8, which is what blocks hold."""
+    if isinstance(value, bytes) or value.isascii():
+        return len(value)
+    return len(value.encode("utf-8", "surrogatepass"))
 
 
 def _picked(values: list[Any], rows: RowSet) -> list[Any]:

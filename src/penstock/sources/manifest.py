@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,14 +23,14 @@ from penstock.io.shard_layout import FieldLayout
 from penstock.nest import flatten
 from penstock.sources.file_rows import FileRows
 from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, check_names
+from penstock.sources.parts import Part, Request, check_names, kept
 from penstock.sources.regions import Region
 from penstock.sources.varying_rows import StoredEntries, VaryingRows, average_nbytes
 
 _HOW = "read in place"
 
 
-def open_written(paths: PathLike | Iterable[PathLike], fields: Any = None) -> FileRows | None:
+def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> FileRows | None:
     """Return the rows of a folder with a manifest in it, or of the manifest; None if it has none."""
     if not isinstance(paths, str | os.PathLike):
         return None
@@ -48,7 +47,7 @@ def open_written(paths: PathLike | Iterable[PathLike], fields: Any = None) -> Fi
                 cure="Run it again, and it goes on from there; or remove the folder.",
             )
         return None
-    return open_rows(folder, read_manifest(folder), fields)
+    return open_rows(folder, read_manifest(folder), request)
 
 
 def read_manifest(folder: str) -> Manifest:
@@ -62,20 +61,21 @@ def read_manifest(folder: str) -> Manifest:
     return parse_manifest(text, file=str(location))
 
 
-def open_rows(folder: str, manifest: Manifest, fields: Any = None) -> FileRows:
+def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
     """Return the rows of all shards, with the nest that they had; reads headers."""
-    nest = row_from_json(manifest.row) if fields is None else fields
+    nest = row_from_json(manifest.row) if request.fields is None else request.fields
     names, structure = flatten(nest)
     known = {layout.stem: layout for layout in manifest.layouts}
     check_names(f"{folder}/{NAME}", names, known)
     layouts = [known[name] for name in names]
     direct = manifest.nbytes > page_cache_room()
     field_of = {one.stem: field_of_shards(one, manifest.shards) for one in layouts}
-    parts, locations = [], []
-    for number, shard in enumerate(manifest.shards):
-        part, location = open_shard(folder, number, shard, layouts, field_of, direct=direct)
-        parts.append(part)
-        locations.append(location)
+
+    def attempt(one: tuple[int, ShardRecord]) -> tuple[Part, Location]:
+        return open_shard(folder, *one, layouts, field_of, direct=direct)
+
+    _, opened = kept(list(enumerate(manifest.shards)), attempt, request)
+    parts, locations = [part for part, _ in opened], [location for _, location in opened]
     return FileRows(parts, locations, names, structure)
 
 

@@ -8,14 +8,14 @@ from penstock.io.open import open_reader
 from penstock.rows import Rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, Request, no_rows
+from penstock.sources.parts import Part, Request, kept, no_rows
 from penstock.sources.regions import FortranRegion, Region
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the one array of each file; reads their headers."""
-    parts = [_open(location, direct=request.direct) for location in locations]
-    return rows_of(parts, locations, request)
+    opened = kept(locations, lambda location: _open(location, direct=request.direct), request)
+    return rows_of(*opened, request)
 
 
 def _open(location: Location, *, direct: bool) -> Part:

@@ -19,31 +19,47 @@ from penstock.io.npz_format import (
 )
 from penstock.io.open import open_reader
 from penstock.nest import Structure
-from penstock.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
+from penstock.rows import Context, Cursor, Node, Parcel, rows_per_block
 from penstock.sources.file_rows import check_same_fields, chosen_fields, rows_of
 from penstock.sources.npy import leaf_of_header
-from penstock.sources.parts import Part, Request, check_names, no_rows, unequal_lengths
+from penstock.sources.parts import (
+    BAD,
+    Part,
+    Request,
+    bad,
+    check_names,
+    kept,
+    left_out_words,
+    no_rows,
+    unequal_lengths,
+)
+from penstock.sources.skipping import SkippableFlow
 from penstock.spec import ArraySpec
+
+_CHECK_NBYTES = 1 << 24  # What is checked at once: a stream that is closed does not wait for more.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Node:
     """Return the arrays of archives; reads their directories, and the headers of chosen arrays."""
-    opened = [_open(location, request) for location in locations]
+    locations, opened = kept(locations, lambda location: _open(location, request), request)
     deflated = [part for part in opened if isinstance(part, DeflatedPart)]
     stored = [part for part in opened if isinstance(part, Part)]
     if not deflated:
-        return rows_of(stored, locations, request)
+        return rows_of(locations, stored, request)
     if stored:
         raise DataError(
             f"is deflated, and {stored[0].name} is not: a dataset is one or the other",
             file=deflated[0].name,
             cure="Read them apart, and combine them with ps.concatenate(a, b).",
         )
-    names, structure = chosen_fields(deflated[0].name, list(deflated[0].headers), request)
-    for part in deflated:
+    lead = deflated[0]
+    names, structure = chosen_fields(lead.name, list(lead.headers), request)
+
+    def check(part: DeflatedPart) -> None:
         check_names(part.name, names, part.headers)
-    check_same_fields([(part.name, part.fields()) for part in deflated])
-    return DeflatedFlow(deflated, names, structure)
+        check_same_fields([(one.name, one.fields()) for one in (lead, part)])
+
+    return DeflatedFlow(kept(deflated, check, request)[0], names, structure)
 
 
 def _open(location: Location, request: Request) -> "Part | DeflatedPart":
@@ -97,8 +113,12 @@ class DeflatedPart:
         return {n: Field(ArraySpec(h.shape[1:], h.dtype)) for n, h in self.headers.items()}
 
 
-class DeflatedFlow(Flow):
-    """The rows of deflated archives, unpacked from front to back; the cursor is (file, row)."""
+class DeflatedFlow(SkippableFlow):
+    """The rows of deflated archives, unpacked from front to back; the cursor is (file, row).
+
+    Under `skip` each archive is unpacked once before its first row is handed out: its checksum stands
+    at its end, and rows of a damaged one are not to be trusted. That is done ahead on threads.
+    """
 
     def __init__(
         self, parts: Sequence[DeflatedPart], names: Sequence[str], structure: Structure
@@ -109,36 +129,78 @@ class DeflatedFlow(Flow):
         self.fields = tuple(parts[0].fields()[name] for name in names)
         self.num_rows = sum(part.num_rows for part in parts)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def with_errors(self, on_error: str) -> Node:
+        """Return the rows with bad files left out, or raised."""
+        other = super().with_errors(on_error)
+        other.num_rows = None if on_error == "skip" else sum(part.num_rows for part in self.parts)
+        return other
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Unpack the rows of each archive into blocks."""
         first, row = (0, 0) if cursor is None else cursor
         step = rows_per_block(self, context.block_nbytes)
-        for number in range(first, len(self.parts)):
-            part = self.parts[number]
-            with contextlib.ExitStack() as stack:
-                reader = stack.enter_context(open_reader(part.location))
-                unpacked = []
-                for name, field in zip(self.names, self.fields, strict=True):
-                    one = stack.enter_context(DeflateReader(reader, part.members[name]))
-                    one.read_array_header()
-                    one.skip(row * field.nbytes)
-                    unpacked.append(one)
-                for start in range(row, part.num_rows, step):
-                    size = min(step, part.num_rows - start)
-                    block = context.block(self, size)
-                    for one, sink in zip(unpacked, block.sinks, strict=True):
-                        assert isinstance(sink, Fixed)
-                        one.read_into(raw_rows(sink.grouped, 0))
-                    yield Parcel(block.finish(), size, partial(_after, number, start))
-                    del block
-                for one in unpacked:
-                    one.finish()
+        for number, damage in self._checked(first, row, context):
+            part, start = self.parts[number], row
+            try:
+                if damage is not None:
+                    raise damage
+                with contextlib.ExitStack() as stack:
+                    unpacked = self._unpacking(part, stack)
+                    for one, field in zip(unpacked, self.fields, strict=True):
+                        one.skip(row * field.nbytes)
+                    while start < part.num_rows:
+                        size = min(step, part.num_rows - start)
+                        block = context.block(self, size)
+                        for one, sink in zip(unpacked, block.sinks, strict=True):
+                            assert isinstance(sink, Fixed)
+                            one.read_into(raw_rows(sink.grouped, 0))
+                        parcel = [Parcel(block.finish(), size, partial(_after, number, start))]
+                        start += size
+                        del block
+                        yield parcel.pop()
+                    for one in unpacked:
+                        one.finish()
+            except BAD as error:
+                self.leave_out(error, context, part.num_rows - start)
             row = 0
+
+    def _unpacking(self, part: DeflatedPart, stack: contextlib.ExitStack) -> list[DeflateReader]:
+        """Return what unpacks each field, at its first row."""
+        reader = stack.enter_context(open_reader(part.location))
+        unpacked = [
+            stack.enter_context(DeflateReader(reader, part.members[name])) for name in self.names
+        ]
+        for one in unpacked:
+            one.read_array_header()
+        return unpacked
+
+    def _checked(
+        self, first: int, row: int, context: Context
+    ) -> Iterator[tuple[int, Exception | None]]:
+        """Yield the number of each archive, and what is wrong with it, as far as that is known."""
+        numbers = range(first, len(self.parts))
+        if not self.skip:
+            return ((number, None) for number in numbers)
+
+        def check(number: int) -> tuple[int, Exception | None]:
+            if number == first and row:  # It was sound when its first rows were handed out.
+                return number, None
+            try:
+                with contextlib.ExitStack() as stack:
+                    for one in self._unpacking(self.parts[number], stack):
+                        while one.position < one.member.nbytes and not context.executor.is_closing:
+                            one.skip(min(_CHECK_NBYTES, one.member.nbytes - one.position))
+            except BAD as error:
+                return number, bad(error)
+            return number, None
+
+        return context.executor.ordered(check, numbers, lambda _: len(self.names) * STAGING_NBYTES)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the blocks under way, and of what unpacking takes."""
         blocks = (ahead + 2) * self.block_nbytes(rows_per_block(self, block_nbytes))
-        return blocks + len(self.names) * STAGING_NBYTES
+        at_once = ahead + 2 if self.skip else 1
+        return blocks + at_once * len(self.names) * STAGING_NBYTES
 
     def notes(self) -> tuple[str, ...]:
         """Return that resuming costs time."""
@@ -146,15 +208,21 @@ class DeflatedFlow(Flow):
             "deflated .npz can only be read forward: a resume unpacks what it skips. "
             "cache() keeps the rows, and makes shuffle exact."
         )
-        return (note,)
+        checked = "on_error='skip' unpacks each file twice: first to check it whole."
+        return (note, checked) if self.skip else (note,)
+
+    def choice(self) -> str:
+        """Return what was left out."""
+        return f"unpacked from front to back{left_out_words(self)}"
 
     def describe(self) -> str:
         """Return the call that made it."""
-        return f"from_files({len(self.parts)} deflated .npz)"
+        return f"from_files({len(self.parts)} deflated .npz{', skip' if self.skip else ''})"
 
     def fingerprint(self) -> Any:
         """Return names, sizes and fields of the files."""
-        return [[part.location.name, part.location.size, part.num_rows] for part in self.parts]
+        files = [[part.location.name, part.location.size, part.num_rows] for part in self.parts]
+        return ["skip", files] if self.skip else files
 
 
 def _after(number: int, start: int, offset: int) -> Cursor:

@@ -23,7 +23,8 @@ from penstock.sources.arrow_columns import (
 )
 from penstock.sources.chunked import PIECE_NBYTES, Chunked, Grid, Values
 from penstock.sources.file_rows import rows_of
-from penstock.sources.parts import Part, Request, array_key, check_names, require
+from penstock.sources.parts import Part, Request, array_key, check_names, kept, require
+from penstock.sources.readers import reader_of
 from penstock.spec import ArraySpec
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
@@ -32,8 +33,8 @@ _BUFFER_NBYTES = 1 << 18  # Of the file that is read at once for a column.
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the columns of files; reads their footers."""
-    parts = [_open(location, locations, request) for location in locations]
-    return rows_of(parts, locations, request)
+    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    return rows_of(*opened, request)
 
 
 def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
@@ -187,9 +188,7 @@ class ParquetLeaf(Chunked):
 
     def _arrays(self, start: int, stop: int, context: Context) -> Iterator[tuple[int, Any]]:
         """Yield (row, Arrow array): a column of the row groups from `start` to `stop`."""
-        reader = context.resources.get(
-            ("reader", self.location.url), lambda: open_reader(self.location, direct=self.direct)
-        )
+        reader = reader_of(self.location, context, direct=self.direct)
         # A handle for each thread: pyarrow lets go of the interpreter, and so may decode in parallel.
         handle = context.resources.get(
             ("parquet", self.location.url, threading.get_ident()),

@@ -1,15 +1,22 @@
 """One file of a dataset: its fields by name, each with rows that can be had by number."""
 
+import copy
 import importlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from penstock.errors import LengthError
-from penstock.io.errors import DataError
+from penstock.errors import LengthError, SpecMismatchError
+from penstock.io.errors import DataError, ReadError
 from penstock.io.location import Location
 from penstock.nest import flatten
+from penstock.rows import Node
 from penstock.sources.leaves import Leaf
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+BAD = (DataError, SpecMismatchError, LengthError)
+"""What may be wrong with a file or with rows of it, so that they can be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +29,60 @@ class Request:
     size: tuple[int, int] | None = None
     direct: bool = False
     """Whether large reads go past the page cache."""
+    skip: bool = False
+    """Whether files that can't be opened are left out."""
+    left_out: list[Exception] = field(default_factory=list)
+    """What was wrong with them."""
 
     @property
     def names(self) -> list[str] | None:
         """The names in `fields`, or None for all there are."""
         return None if self.fields is None else flatten(self.fields)[0]
+
+
+def bad(error: Exception) -> Exception:
+    """Return an error that what is bad may be left out for; raise it where the storage itself fails.
+
+    It comes without its traceback, whose frames would keep the memory of a block alive.
+    """
+    if isinstance(error, ReadError):
+        raise error
+    return copy.copy(error)
+
+
+def kept(
+    items: Sequence[In], attempt: Callable[[In], Out], request: Request
+) -> tuple[list[In], list[Out]]:
+    """Return the items that `attempt` can be done for, and what it gives; the others are left out.
+
+    If none is left, or unless they may be left out, the first error is raised.
+    """
+    good: list[In] = []
+    found: list[Out] = []
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            found.append(attempt(item))
+        except BAD as error:
+            if not request.skip:
+                if len(items) > 1:
+                    error.add_note("from_files(..., on_error='skip') leaves out files like this.")
+                raise
+            errors.append(bad(error))
+        else:
+            good.append(item)
+    if errors and not good:
+        raise errors[0]
+    request.left_out.extend(errors)
+    return good, found
+
+
+def left_out_words(node: Node) -> str:
+    """Return what was left out of a source when it was opened, for `explain()`; '' if nothing was."""
+    if not node.left_out:
+        return ""
+    count = len(node.left_out)
+    return f"; {count} {'file' if count == 1 else 'files'} left out: {node.left_out[0]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,17 @@ from penstock.io.errors import DataError
 from penstock.io.location import Location
 from penstock.rows import Rows
 from penstock.sources.file_rows import rows_of
-from penstock.sources.parts import Part, Request
+from penstock.sources.parts import Part, Request, kept
 from penstock.sources.regions import Region
 from penstock.spec import ArraySpec
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the rows of files without a header; reads nothing."""
-    parts = [_open(location, request.spec, direct=request.direct) for location in locations]
-    return rows_of(parts, locations, request)
+    opened = kept(
+        locations, lambda location: _open(location, request.spec, direct=request.direct), request
+    )
+    return rows_of(*opened, request)
 
 
 def _open(location: Location, spec: ArraySpec | None, *, direct: bool) -> Part:

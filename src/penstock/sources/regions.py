@@ -9,10 +9,10 @@ import numpy as np
 from penstock.columns import Array, Fixed, Sink, raw_rows, typed
 from penstock.fields import Field
 from penstock.io.location import Location
-from penstock.io.open import open_reader
 from penstock.io.reader import Range, Reader
-from penstock.rows import Context, Index, RowSet, as_index, count
+from penstock.rows import Context, Index, RowSet, Runs, as_index, count, run_rows
 from penstock.sources.leaves import Leaf
+from penstock.sources.readers import reader_of
 from penstock.spec import ArraySpec
 
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
@@ -43,9 +43,7 @@ class Region(Leaf):
 
     def reader(self, context: Context) -> Reader:
         """Return the reader of the file, which the stream closes."""
-        return context.resources.get(
-            ("reader", self.location.url), lambda: open_reader(self.location, direct=self.direct)
-        )
+        return reader_of(self.location, context, direct=self.direct)
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read runs of rows straight into the column, scattered rows through a buffer."""
@@ -62,6 +60,9 @@ class Region(Leaf):
             if len(runs) * _RUN_NBYTES <= size * width or len(runs) == 1:
                 self._read_runs(runs, memory, context)
                 return
+        elif width >= _RUN_NBYTES and sink.lengths is None:
+            self._read_rows(as_index(rows), sink, context)
+            return
         if index is None:
             staging = context.allocate(size * width)
             self._read_runs([(rows.start, 0, size)], staging, context)  # type: ignore[union-attr]
@@ -71,6 +72,19 @@ class Region(Leaf):
             return
         self._read_scattered(index, sink, context)
 
+    def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
+        """Read runs of rows straight into the column."""
+        assert isinstance(sink, Fixed)
+        memory = _flat(sink)
+        if memory is None or sink.slots is not None or self.field.nbytes == 0:
+            self.read(run_rows(runs), sink, context)
+            return
+        ends = itertools.accumulate(length for _, length in runs)
+        placed = [
+            (row, end - length, length) for (row, length), end in zip(runs, ends, strict=True)
+        ]
+        self._read_runs(placed, memory, context)
+
     def _read_runs(self, runs: list[tuple[int, int, int]], memory: Array, context: Context) -> None:
         """Read `length` rows from `row` on to `slot`, for each run."""
         width = self.field.nbytes
@@ -78,6 +92,19 @@ class Region(Leaf):
             [
                 Range(self.offset + row * width, memory[slot * width : (slot + length) * width])
                 for row, slot, length in runs
+            ]
+        )
+
+    def _read_rows(self, rows: Index, sink: Fixed, context: Context) -> None:
+        """Read each row straight to its place: they are large."""
+        groups, places = sink.places(len(rows))
+        offsets = self.offset + rows * self.field.nbytes
+        self.reader(context).read_ranges(
+            [
+                Range(offset, sink.grouped[group, place])
+                for offset, group, place in zip(
+                    offsets.tolist(), groups.tolist(), places.tolist(), strict=True
+                )
             ]
         )
 
@@ -99,7 +126,9 @@ class Region(Leaf):
             )
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of the buffer for rows that can't be read in place."""
+        """Return the bytes of the buffer for rows that can't be read in place; large ones always can."""
+        if self.field.nbytes >= _RUN_NBYTES:
+            return 0
         return max(
             num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes)
         )
@@ -107,6 +136,8 @@ class Region(Leaf):
 
 class FortranRegion(Region):
     """An array whose first index varies fastest: a row is spread over the whole file."""
+
+    read_runs = Leaf.read_runs
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Text files: a row is a line, as str, without its end. Read forward, resumed at any line."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -9,23 +10,33 @@ import numpy as np
 from penstock import _native
 from penstock.columns import Pieces, Text
 from penstock.fields import Field
-from penstock.io.lines import PIECE_NBYTES, read_pieces
+from penstock.io.errors import DataError
+from penstock.io.lines import PIECE_NBYTES, Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
+from penstock.io.reader import read_bytes
 from penstock.memory import Allocate
 from penstock.nest import flatten
-from penstock.rows import Context, Cursor, Flow, Parcel
-from penstock.sources.parts import Request, check_names
+from penstock.rows import Context, Cursor, Index, Parcel
+from penstock.sources.parts import Request, check_names, kept, left_out_words
+from penstock.sources.skipping import SkippableFlow, passed
 from penstock.spec import ArraySpec
 
 
 def open_format(locations: Sequence[Location], request: Request) -> "TextFlow":
     """Return the lines of files; reads a little of the first, to know how long lines are."""
     check_names(str(locations[0]), request.names or (), {"": None})
+    if request.skip:
+        locations, _ = kept(locations, _check_readable, request)
     return TextFlow(locations, request.direct)
 
 
-class TextFlow(Flow):
+def _check_readable(location: Location) -> None:
+    with open_reader(location) as reader:
+        read_bytes(reader, 0, min(1, location.size))
+
+
+class TextFlow(SkippableFlow):
     """Lines of text; the cursor is (file, offset of a piece, its first line, lines of it used)."""
 
     num_rows = None
@@ -40,27 +51,54 @@ class TextFlow(Flow):
         length = 0 if first is None else len(first.data) // lines
         self.fields = (Field(ArraySpec((), str), estimate=length + 8),)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the lines of each piece of text."""
         number, offset, line, used = (0, 0, 1, 0) if cursor is None else cursor
         for at in range(number, len(self.locations)):
             location = self.locations[at]
-            with open_reader(location, direct=self.direct, access="sequential") as reader:
-                for piece in read_pieces(reader, offset, line):
-                    piece.text(str(location))  # Raises where it is no text.
-                    column = _lines(piece.data, used, context.allocate)
-                    size = len(column)
-                    if size:
-                        block = context.block(self, size)
-                        sink = block.sinks[0]
-                        assert isinstance(sink, Pieces)
-                        sink.add(column)
-                        after = partial(_after, at, piece.offset, piece.line, used)
-                        yield Parcel(block.finish(), size, after)
-                        del block, sink
-                    del column
-                    used = 0
-            offset, line = 0, 1
+            try:
+                with open_reader(location, direct=self.direct, access="sequential") as reader:
+                    for piece in read_pieces(reader, offset, line):
+                        column, good = self._good_lines(piece, used, str(location), context)
+                        size = len(column)
+                        if size:
+                            block = context.block(self, size)
+                            sink = block.sinks[0]
+                            assert isinstance(sink, Pieces)
+                            sink.add(column)
+                            after = partial(_after, at, piece.offset, piece.line, used, good)
+                            yield Parcel(block.finish(), size, after)
+                            del block, sink
+                        del column
+                        used = 0
+            except DataError as error:
+                self.leave_out(error, context)
+            offset, line, used = 0, 1, 0
+
+    def _good_lines(
+        self, piece: Piece, used: int, file: str, context: Context
+    ) -> tuple[Text, Index | None]:
+        """Return the lines of a piece after the first `used`, and their places if some are bad."""
+        column = _lines(piece.data, used, context.allocate)
+        try:
+            piece.text(file)
+        except DataError:
+            if not self.skip:
+                raise
+        else:
+            return column, None
+        good = []
+        edges = column.offsets.tolist()
+        for row, (start, stop) in enumerate(itertools.pairwise(edges)):
+            line = Piece(piece.offset, piece.line + used + row, column.data[start:stop].tobytes())
+            try:
+                line.text(file)
+            except DataError as error:
+                self.leave_out(error, context)
+            else:
+                good.append(row)
+        index = np.array(good, np.int64)
+        return column.take(index, context.allocate), np.append(index, len(column))
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the pieces under way, as they are read and as lines."""
@@ -70,14 +108,20 @@ class TextFlow(Flow):
         """Return that the rows can't be had by number."""
         return ("text can only be read forward. cache() keeps its lines, and makes shuffle exact.",)
 
+    def choice(self) -> str:
+        """Return how it is read."""
+        return f"lines, as they come{left_out_words(self)}"
+
     def describe(self) -> str:
         """Return the call that made it."""
         count = len(self.locations)
-        return f"from_files({self.locations[0].name if count == 1 else f'{count} text files'})"
+        name = self.locations[0].name if count == 1 else f"{count} text files"
+        return f"from_files({name}{', skip' if self.skip else ''})"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files."""
-        return ["text", [[location.name, location.size] for location in self.locations]]
+        files = [[location.name, location.size] for location in self.locations]
+        return ["text", files, "skip"] if self.skip else ["text", files]
 
 
 def _lines(data: bytes, used: int, allocate: Allocate) -> Text:
@@ -100,5 +144,7 @@ def _lines(data: bytes, used: int, allocate: Allocate) -> Text:
     return Text(memory, offsets, str)
 
 
-def _after(number: int, offset: int, line: int, used: int, count: int) -> Cursor:
-    return [number, offset, line, used + count]
+def _after(
+    number: int, offset: int, line: int, used: int, good: Index | None, count: int
+) -> Cursor:
+    return [number, offset, line, used + passed(good, count)]

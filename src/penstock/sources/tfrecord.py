@@ -15,13 +15,13 @@ from penstock.columns import Block, Index
 from penstock.fields import round_up
 from penstock.io.errors import DataError
 from penstock.io.location import Location
-from penstock.io.open import open_reader
 from penstock.io.page_cache import page_cache_room
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
 from penstock.rows import Context, Node, Rows, RowSet, plain_context
 from penstock.sources.example_codec import infer_features
 from penstock.sources.file_rows import READ_NBYTES
+from penstock.sources.readers import reader_of
 from penstock.sources.tfrecord_bytes import COMPRESSIONS, compression_of
 from penstock.sources.tfrecord_flow import Files, RecordFlow
 from penstock.sources.tfrecord_index import record_offsets
@@ -208,10 +208,7 @@ class TFRecordRows(Rows):
             self._reader(number, context).read_ranges(ranges)
 
     def _reader(self, number: int, context: Context) -> Reader:
-        location = self.locations[number]
-        return context.resources.get(
-            ("reader", location.url), lambda: open_reader(location, direct=self.files.direct)
-        )
+        return reader_of(self.locations[number], context, direct=self.files.direct)
 
     def _place(self, index: Index | range, record: int) -> tuple[str, int, int]:
         row = int(index[record])

@@ -92,7 +92,7 @@ class RecordFlow(Flow):
             return self.strict or RecordFlow(self.files, self.records)
         return RecordFlow(self.files, self.records, skip=True, strict=self)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the records in blocks: found one after the other, decoded ahead in parallel."""
         if self.damage is not None and not self.skip:
             raise self.damage
@@ -121,7 +121,7 @@ class RecordFlow(Flow):
         ends = found.starts[kept] + found.lengths[kept] + (FRAME_NBYTES + span.offset)
         start = [span.number, span.offset + int(found.starts[0]), span.record]
         stop = [span.number, span.offset + span.stop, span.record + len(found.starts)]
-        context.clock.leave(mark, self, len(kept))
+        context.clock.leave(mark, self, 0)  # The rows are counted where they are handed on.
         after = partial(_after, start, stop, ends, kept + span.record + 1)
         return Parcel(block.finish(), len(kept), after)
 

@@ -11,11 +11,11 @@ from penstock.columns import Array, Fixed, Pieces, Ragged, Sink, Text, typed
 from penstock.fields import Field
 from penstock.io.errors import DataError
 from penstock.io.location import Location
-from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.shard_layout import ArrayLayout, FieldLayout
 from penstock.rows import Context, Index, RowSet
 from penstock.sources.leaves import Leaf
+from penstock.sources.readers import reader_of
 
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
 _PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
@@ -54,9 +54,7 @@ class StoredEntries:
 
     def reader(self, context: Context) -> Reader:
         """Return the reader of the file, which the stream closes."""
-        return context.resources.get(
-            ("reader", self.location.url), lambda: open_reader(self.location, direct=self.direct)
-        )
+        return reader_of(self.location, context, direct=self.direct)
 
     def read(self, start: int, stop: int, context: Context) -> Array:
         """Return entries `start` to `stop`."""
@@ -101,6 +99,10 @@ class VaryingRows(Leaf):
         for first, last, slots, picked in scattered(rows, self.field.nbytes):
             column = self._column(first, last, context).take(picked, context.allocate)
             self._put(column, sink.at(slots), context)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield each row: a wrong offset spoils the two beside it."""
+        return zip(range(start, stop), range(start + 1, stop + 1), strict=True)
 
     def _put(self, column: Text | Ragged, sink: Sink, context: Context) -> None:
         if isinstance(sink, Fixed):  # Batches, of which some are cut short.

@@ -14,7 +14,7 @@ from penstock.rows import Context, Rows
 from penstock.sources.chunked import Chunked, Grid, Values, check_unchanged, joint_chunk_rows
 from penstock.sources.file_rows import rows_of
 from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, Request, array_key, check_names, no_rows, require
+from penstock.sources.parts import Part, Request, array_key, check_names, kept, no_rows, require
 from penstock.sources.zarr_store import frame_nbytes, store_class
 from penstock.spec import ArraySpec
 
@@ -23,8 +23,8 @@ _METADATA = ("zarr.json", ".zarray")
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the arrays of stores; reads their metadata."""
-    parts = [_open(location, locations, request) for location in locations]
-    return rows_of(parts, locations, request)
+    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    return rows_of(*opened, request)
 
 
 def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:

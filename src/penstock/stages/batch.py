@@ -58,7 +58,13 @@ class Batch(Stage):
 
     def field(self, field: Field, num_rows: int | None) -> Field:
         """Return the field of a batch of rows."""
-        return batch_field(field, self.batch_size, is_whole=self.is_whole(num_rows))
+        is_whole = self.is_whole(num_rows)
+        return batch_field(field, self.batch_size, is_whole=is_whole, tops=self.tops(field))
+
+    def tops(self, field: Field) -> tuple[int, ...]:
+        """Return the bytes of the 1, 2, 4, ... largest batches that rows of a field could make."""
+        batches = [1 << power for power in range(len(field.tops))]
+        return tuple(field.most_nbytes(self.batch_size * count) + 16 * count for count in batches)
 
     def fields(self, node: Node) -> tuple[Field, ...]:
         """Return the fields of a batch of rows of `node`."""
@@ -138,7 +144,7 @@ class BatchedFlow(StageFlow):
         self.fields = stage.fields(flow)
         self.structure = stage.structure(flow)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many whole batches as there are rows for, the remainder at the end."""
         pending = Pending(self.stage.batch_size)
         for parcel in self.input.parcels(cursor, context):

@@ -194,7 +194,7 @@ class CachedFlow(KeptFlow):
         super().__init__(stage, flow)
         self.chunk_rows = None  # It is in memory from here on.
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield rows of the cache from the cursor, a row number, on."""
         if context.budget is None:  # A chain being built only looks at one row.
             return self.input.parcels(None, context.of_epoch(0))

@@ -116,7 +116,7 @@ class FlowOnDisk(KeptFlow):
         self.chunk_rows = rows_a_read(1, self.row_nbytes)
         self.shard_rows = default_shard_rows(self)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield rows from a row number on; write them on the way if they are not there."""
         if context.budget is None:  # A chain being built only looks at one row.
             return self.input.parcels(None, context.of_epoch(0))

@@ -102,7 +102,7 @@ class ConcatenatedFlow(_Concatenated, Flow):
         else:
             self.num_rows = sum(known) if len(known) == len(lengths) else None
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the parcels of each flow."""
         first, inner = (0, None) if cursor is None else cursor
         for number in range(first, len(self.flows)):

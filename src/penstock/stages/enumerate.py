@@ -65,7 +65,7 @@ class EnumeratedFlow(StageFlow):
         super().__init__(stage, flow)
         _add_number(self)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each parcel with the numbers of its rows."""
         passed, inner = (0, None) if cursor is None else cursor
         for parcel in self.input.parcels(inner, context):

@@ -112,7 +112,7 @@ class FilteredFlow(StageFlow):
         is_same = node is self.inputs[0] and stage.skip == self.stage.skip
         return self if is_same else stage.build(node)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of each parcel that pass, tried ahead in parallel."""
 
         def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:

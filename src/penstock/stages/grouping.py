@@ -22,11 +22,13 @@ from penstock.rows import Context, Node
 from penstock.spec import ArraySpec
 
 
-def batch_field(field: Field, batch_size: int, *, is_whole: bool) -> Field:
+def batch_field(
+    field: Field, batch_size: int, *, is_whole: bool, tops: tuple[int, ...] = ()
+) -> Field:
     """Return the field of a batch of rows of `field`; `is_whole` if no batch is cut short."""
     spec = ArraySpec((batch_size if is_whole else None, *field.spec.shape), field.spec.dtype)
     most = batch_size if field.spec.is_fixed and not is_whole else None
-    return Field(spec, most, estimate=batch_size * field.nbytes + 16)
+    return Field(spec, most, estimate=batch_size * field.nbytes + 16, tops=tops)
 
 
 GroupRows = Callable[[int, Text | Ragged, Index, ArraySpec, Allocate], Ragged]

@@ -260,7 +260,7 @@ class MappedFlow(StageFlow):
         """Return the rows with those that the function fails on left out, or raised."""
         return self.stage.with_errors(self, on_error)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield mapped parcels, made ahead in parallel."""
 
         def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:

@@ -219,7 +219,7 @@ class MixedFlow(_Mixed, Flow):
         ends = [node.is_endless for node in nodes]
         self.num_rows = ENDLESS if (all if mixing.stop == "first" else any)(ends) else None
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield rows for as many positions as the inputs have ready."""
         everyone = list(range(len(self.flows)))
         active, position, cursors = cursor or (everyone, 0, [None] * len(everyone))

@@ -61,6 +61,12 @@ class PaddedBatch(Batch):
         made = [Field(ArraySpec((len(a),) if len(a) > 1 else (), np.int64)) for a in sizes]
         return fields + tuple(self.field(field, node.num_rows) for field in made)
 
+    def tops(self, field: Field) -> tuple[int, ...]:
+        """Return the bytes of the largest batches: all rows are as large as the largest of each."""
+        if None not in field.spec.shape:
+            return Batch.tops(self, field)
+        return tuple(self.batch_size * nbytes for nbytes in field.tops)
+
     def structure(self, node: Node) -> Structure:
         """Return the nest of a batch, or of the pair of it and the lengths."""
         if not self.lengths:

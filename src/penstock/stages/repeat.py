@@ -101,7 +101,7 @@ class RepeatedFlow(StageFlow):
         if stage.count is None and flow.num_rows is None:
             self.num_rows = ENDLESS
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield pass after pass; ends if a whole pass has no rows."""
         number, inner = (0, None) if cursor is None else cursor
         while self.stage.count is None or number < self.stage.count:

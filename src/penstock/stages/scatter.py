@@ -19,7 +19,7 @@ from penstock.io.atomic import check_space
 from penstock.io.errors import write_failure
 from penstock.memory import format_nbytes
 from penstock.order import Permutation
-from penstock.rows import Context, Index, Rows, RowSet, as_index, count
+from penstock.rows import Context, Index, Rows, RowSet, as_index, bounds, count
 from penstock.stages.stage import Stage, StageRows
 from penstock.stages.window_order import Window
 from penstock.stages.windows import LoadingNode, Windows
@@ -43,10 +43,14 @@ class Buckets:
         """How many buckets there are."""
         return -(-self.order.num_rows // self.bucket_rows)
 
+    def start_of(self, window: int) -> int:
+        """Return the first position of a bucket."""
+        return min(self.order.num_rows, window * self.bucket_rows)
+
     def window(self, number: int) -> Window:
         """Return one bucket: where the row of each position is kept in it."""
-        start = number * self.bucket_rows
-        positions = np.arange(start, min(start + self.bucket_rows, self.order.num_rows))
+        start = self.start_of(number)
+        positions = np.arange(start, self.start_of(number + 1))
         by_row = np.argsort(self.order.rows(positions), kind="stable")
         table = np.empty(len(positions), np.int64)
         table[by_row] = np.arange(len(positions))
@@ -81,30 +85,26 @@ class ScatteredRows(StageRows, LoadingNode):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from their buckets, after the pass that fills these."""
-        index = as_index(rows)
-        if not len(index):
+        if not count(rows):
             return
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
-        first, last = int(index.min()) // self.bucket_rows, int(index.max()) // self.bucket_rows
+        first, last = (row // self.bucket_rows for row in bounds(rows))
         if last - first > 1 or context.budget is None:
-            self.input.read(buckets.order.rows(index), out, context)
+            self.input.read(buckets.order.rows(as_index(rows)), out, context)
             return
         self._scratch(context, buckets).complete(context)
         key = ("buckets", id(self), context.epoch)
         piece = max(1, _PIECE_NBYTES // max(1, self.row_nbytes))
         windows = context.resources.get(key, lambda: Windows(self, buckets, piece, context))
-        for number in range(first, last + 1):
-            slots = np.flatnonzero(index // self.bucket_rows == number)
-            if len(slots):
-                part = out if len(slots) == len(index) else out.at(slots)
-                windows.copy(number, index[slots], part)
+        windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
 
-    def load(self, window: Window, slots: Index, out: Block, context: Context) -> None:
+    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
         """Read rows of a bucket from scratch."""
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
-        first = window.start + int(slots[0])
-        self._scratch(context, buckets).read(first, len(slots), int(slots[0]), out)
+        out = block.span(rows.start, rows.stop)
+        scratch = self._scratch(context, buckets)
+        scratch.read(window.start + rows.start, rows.stop - rows.start, rows.start, out)
 
     def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
         key = ("scratch", id(self), context.epoch)

@@ -21,6 +21,10 @@ class Segment(Flow):
         self.rows = rows
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Return the blocks; the rows count the time themselves."""
+        return self.make_parcels(cursor, context)
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield blocks of consecutive rows, read ahead in parallel."""
         most = rows_per_block(self.rows, context.block_nbytes)
         pace = Pace(most, 1 if self.rows.calls_functions else most // _FIRST)

@@ -80,7 +80,7 @@ class ShardedFlow(StageFlow):
         super().__init__(stage, flow)
         self.num_rows = stage.num_rows(flow.num_rows)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of this shard from each parcel."""
         passed, inner = (0, None) if cursor is None else cursor
         for parcel in self.input.parcels(inner, context):

@@ -111,7 +111,7 @@ class ShuffledCache(StageFlow):
         self.num_shuffles += 1
         self.follows_epoch = True
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Fill the cache, then yield its rows by number."""
         if context.budget is None:  # A chain being built only looks at one row: any will do.
             return self.input.parcels(None, context)
@@ -150,7 +150,7 @@ class ShuffledFlow(StageFlow):
         if flow.num_rows is not None:
             self.window_rows = max(1, min(self.window_rows, flow.num_rows))
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each window in a random order of its own."""
         if context.budget is None:  # A chain being built only looks at one row: any will do.
             yield from self.input.parcels(None, context)

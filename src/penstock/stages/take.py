@@ -58,7 +58,7 @@ class TakenFlow(StageFlow):
         if stage.count >= 0 and flow.num_rows is not None:
             self.num_rows = min(stage.count, flow.num_rows)
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield parcels until there were enough."""
         taken, inner = (0, None) if cursor is None else cursor
         wanted = ENDLESS if self.stage.count < 0 else self.stage.count
@@ -116,7 +116,7 @@ class SkippedFlow(StageFlow):
         if flow.num_rows is not None and not flow.is_endless:
             self.num_rows = max(0, flow.num_rows - stage.count) if stage.count >= 0 else 0
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield parcels once enough rows went by."""
         skipped, inner = (0, None) if cursor is None else cursor
         if self.stage.count < 0:

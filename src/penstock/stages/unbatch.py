@@ -122,7 +122,7 @@ class UnbatchedFlow(StageFlow):
         self.fields = tuple(_row_field(field) for field in flow.fields)
         self.num_rows = ENDLESS if flow.is_endless else None
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of the batches of each parcel."""
         used, inner = (0, None) if cursor is None else cursor
         for parcel in self.input.parcels(inner, context):

@@ -1,10 +1,12 @@
 """A shuffle of rows on storage: windows of random blocks, loaded a little ahead of being used."""
 
+import itertools
+
 import numpy as np
 
 from penstock.columns import Block
 from penstock.memory import format_nbytes
-from penstock.rows import Context, Index, Rows, RowSet, as_index, count
+from penstock.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.stages.stage import Stage, StageRows
 from penstock.stages.window_order import Window, WindowOrder
 from penstock.stages.windows import LoadingNode, Windows
@@ -37,30 +39,33 @@ class WindowedRows(StageRows, LoadingNode):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from their windows; rows from here and there are read one by one."""
-        index = as_index(rows)
-        if not len(index):
+        if not count(rows):
             return
         order = self.order(context.epoch)
-        first, last = order.window_of(int(index.min())), order.window_of(int(index.max()))
+        lowest, highest = bounds(rows)
+        first, last = order.window_of(lowest), order.window_of(highest)
         if last - first > 1 or context.budget is None:
-            self.input.read(order.rows(index), out, context)
+            self.input.read(order.rows(as_index(rows)), out, context)
             return
         windows = context.resources.get(
             (id(self), context.epoch), lambda: Windows(self, order, self.piece_rows, context)
         )
-        for number in range(first, last + 1):
-            slots = np.flatnonzero(
-                (index >= order.start_of(number)) & (index < order.start_of(number + 1))
-            )
-            if len(slots):
-                part = out if len(slots) == len(index) else out.at(slots)
-                windows.copy(number, index[slots], part)
+        windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / order.window_rows)
 
-    def load(self, window: Window, slots: Index, out: Block, context: Context) -> None:
-        """Read the rows of a window that are kept in the given slots."""
-        blocks, offsets = np.divmod(slots, self.block_rows)
-        self.input.read(window.blocks[blocks] * self.block_rows + offsets, out, context)
+    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+        """Read some blocks of a window."""
+        first, last = rows.start // self.block_rows, -(-rows.stop // self.block_rows)
+        blocks = window.blocks[first:last]
+        cuts = (np.flatnonzero(np.diff(blocks) != 1) + 1).tolist()
+        runs = []
+        for begin, end in itertools.pairwise([0, *cuts, len(blocks)]):
+            start, stop = (
+                int(blocks[begin]) * self.block_rows,
+                int(blocks[end - 1] + 1) * self.block_rows,
+            )
+            runs.append((start, min(stop, self.num_rows) - start))
+        self.input.read_runs(runs, block.span(rows.start, rows.stop), context)
 
     def kept_nbytes(self, ahead: int) -> int:
         """Return the bytes of the window in use, and of the next one if there is room to look ahead."""

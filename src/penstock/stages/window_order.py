@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from penstock.order import Permutation
+from penstock.order import Permutation, lane_orders
 from penstock.rows import Index
 
 # So that 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 or 96 ranks can own whole lanes.
@@ -27,7 +27,7 @@ class Window:
 
     start: int
     blocks: Index
-    """The numbers of its blocks, in the order in which they are kept."""
+    """The numbers of its blocks, lowest first: so they are read and kept."""
     table: Index
     """For each position, the row to take, counted through the blocks as they are kept."""
 
@@ -127,18 +127,16 @@ def _window(order: WindowOrder, number: int) -> Window:
         blocks = np.arange(-(-order.num_rows // order.block_rows))
         return Window(0, blocks, Permutation(size, order.words).rows(np.arange(size)))
     blocks = _blocks(order, start // order.block_rows, -(-stop // order.block_rows))
+    by_number = np.argsort(blocks)
+    places = np.empty_like(blocks)
+    places[by_number] = np.arange(len(blocks))
+    words = (*order.words, 2, number)
     if number == order.num_windows - 1:
         # It may end within a lane, or within a block: it is mixed as one.
-        return Window(
-            start, blocks, Permutation(size, (*order.words, 2, number)).rows(np.arange(size))
-        )
-    lane_rows = size // order.lanes
-    table = np.empty((lane_rows, order.lanes), np.int64)
-    positions = np.arange(lane_rows)
-    for lane in range(order.lanes):
-        mixed = Permutation(lane_rows, (*order.words, 2, number, lane)).rows(positions)
-        table[:, lane] = mixed + lane * lane_rows
-    return Window(start, blocks, table.reshape(-1))
+        drawn, offsets = np.divmod(Permutation(size, words).rows(np.arange(size)), order.block_rows)
+        return Window(start, blocks[by_number], places[drawn] * order.block_rows + offsets)
+    table = lane_orders(places, order.block_rows, order.lanes, words)
+    return Window(start, blocks[by_number], table.reshape(-1))
 
 
 def _blocks(order: WindowOrder, first: int, last: int) -> Index:

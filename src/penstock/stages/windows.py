@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from penstock.columns import Block
-from penstock.rows import Context, Index, Node
+from penstock.rows import Context, Node, RowSet, count, shifted
 from penstock.stages.window_order import Window
 
 _STRAGGLER = 0.002  # Seconds between two looks for a thread that still copies from an old window.
@@ -22,6 +22,10 @@ class Layout(Protocol):
         """How many windows there are."""
         ...
 
+    def start_of(self, window: int) -> int:
+        """Return the first position of a window; of the one after the last, the number of rows."""
+        ...
+
     def window(self, number: int) -> Window:
         """Return one window."""
         ...
@@ -31,8 +35,8 @@ class LoadingNode(Node):
     """A node whose rows come in windows, and which can read rows of them."""
 
     @abstractmethod
-    def load(self, window: Window, slots: Index, out: Block, context: Context) -> None:
-        """Read the rows of a window that are kept in the given slots."""
+    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+        """Read some of the rows of a window, as they are kept, to their places in `block`."""
 
 
 class _Loaded:
@@ -77,6 +81,8 @@ class Windows:
         self.context = context
         self.looks_ahead = context.ahead >= 2 and layout.num_windows > 1
         self.changed = threading.Condition()
+        self.making = threading.Lock()
+        self.made: tuple[int, Window] | None = None
         self.loaded: dict[int, _Loaded] = {}
         self.retired: list[weakref.ref[_Loaded]] = []
         self.error: BaseException | None = None
@@ -86,14 +92,32 @@ class Windows:
         """Let go of the windows."""
         with self.changed:
             self.loaded.clear()
+            self.made = None
 
-    def copy(self, number: int, positions: Index, out: Block) -> None:
-        """Copy the rows at some positions of a window."""
+    def copy_all(self, rows: RowSet, numbers: range, out: Block) -> None:
+        """Copy the rows at some positions, of which all are in a few windows that follow each other."""
+        for number in numbers:
+            start, stop = self.layout.start_of(number), self.layout.start_of(number + 1)
+            mine: RowSet
+            if isinstance(rows, slice):
+                first, last = max(rows.start, start), min(rows.stop, stop)
+                mine, part = slice(first, last), out
+                if mine != rows:
+                    part = out.span(first - rows.start, last - rows.start)
+            else:
+                slots = np.flatnonzero((rows >= start) & (rows < stop))
+                mine, part = rows[slots], out if len(slots) == len(rows) else out.at(slots)
+            if count(mine):
+                self._copy(number, mine, part)
+
+    def _copy(self, number: int, positions: RowSet, out: Block) -> None:
         loaded = self._complete(number)
-        out.copy_from(loaded.block, loaded.window.table[positions - loaded.window.start])
+        inside = shifted(positions, -loaded.window.start)
+        out.copy_from(loaded.block, loaded.window.table[inside])
+        first = positions.start if isinstance(positions, slice) else int(positions.min())
         with self.changed:
-            loaded.first = min(loaded.first, int(positions.min()))
-            loaded.num_used += len(positions)
+            loaded.first = min(loaded.first, first)
+            loaded.num_used += count(positions)
 
     def load_ahead(self, number: int, share: float) -> None:
         """Load as much of a window as the use of the one before it has moved on."""
@@ -127,6 +151,18 @@ class Windows:
         with self.changed:
             if number in self.loaded:
                 return self.loaded[number]
+        # Making the table takes a while, and the threads that copy from another window need no part in it.
+        if not self.making.acquire(blocking=must):
+            return None
+        try:
+            if self.made is None or self.made[0] != number:
+                self.made = number, self.layout.window(number)
+            window = self.made[1]
+        finally:
+            self.making.release()
+        with self.changed:
+            if number in self.loaded:
+                return self.loaded[number]
             # The windows before the one in use are done with once the last thread lets go of them.
             kept = 1 if self.looks_ahead else 0
             over = [one for one in self.loaded if one < number - kept]
@@ -142,7 +178,6 @@ class Windows:
                 # Nobody tells when a thread drops its reference, but it can't keep it for long: it
                 # is copying one block.
                 self.changed.wait(_STRAGGLER)
-            window = self.layout.window(number)
             block = self.context.block(self.node, window.num_rows)
             pieces = -(-window.num_rows // self.piece_rows)
             self.loaded[number] = _Loaded(window, block, pieces)
@@ -161,8 +196,8 @@ class Windows:
             loaded.num_claimed += 1
         try:
             start = piece * self.piece_rows
-            slots = np.arange(start, min(start + self.piece_rows, loaded.window.num_rows))
-            self.node.load(loaded.window, slots, loaded.block.at(slots), self.context)
+            rows = slice(start, min(start + self.piece_rows, loaded.window.num_rows))
+            self.node.load(loaded.window, rows, loaded.block, self.context)
         except BaseException as error:
             with self.changed:
                 self.error = error

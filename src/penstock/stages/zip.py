@@ -80,7 +80,7 @@ class ZippedFlow(_Zipped, Flow):
         known = [node.num_rows for node in nodes if node.num_rows is not None]
         self.num_rows = min(known) if len(known) == len(nodes) else None
 
-    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many rows at a time as every input has ready."""
         cursors = [None] * len(self.flows) if cursor is None else cursor
         pullers = [Puller(flow, at, context) for flow, at in zip(self.flows, cursors, strict=True)]

@@ -1,6 +1,7 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
 import _thread
+import copy
 import gc
 import threading
 import warnings
@@ -50,7 +51,9 @@ class _Engine:
         self.threads: Threads | None = None
         self.tuner: Tuner | None = None
         if plan.is_threaded:
-            self.threads = Threads(plan.threads, plan.ahead, self.account, plan.block_nbytes)
+            self.threads = Threads(
+                plan.threads, plan.ahead, self.account, plan.block_nbytes, self.clock
+            )
             if plan.is_tuned:
                 self.tuner = Tuner(self.threads, plan.threads)
         self.resources = Resources()
@@ -80,11 +83,15 @@ class _Engine:
             self._place(plan),
             self.skipped,
         )
+        for node in walk(plan.node):
+            for error in node.left_out:
+                # One that is raised gets a note and a traceback: those are not for the next stream.
+                self.skipped.add(copy.copy(error))
         self.source = plan.flow.parcels(cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
         needs_pump = plan.is_threaded and not isinstance(plan.flow, Segment)
-        self.pump = Pump(self.source, plan.ahead) if needs_pump else None
+        self.pump = Pump(self.source, plan.ahead, self.clock) if needs_pump else None
         return self.pump or self.source
 
     def _place(self, plan: Plan) -> dict[int, RemoteMap]:
@@ -240,8 +247,10 @@ class Stream:
         if parcel is not None or self._is_ended:
             return parcel
         if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+            try:
+                raise self._error
+            finally:
+                self._error = None
         parcel, waited = self._engine.next_parcel()
         self._waited += waited
         self._is_ended = parcel is None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, thread_time
 from typing import Any
 
+from penstock.clock import Clock
 from penstock.errors import StreamClosedError
 from penstock.memory import Account
 from penstock.rows import Executor, In, Out, Parcel
@@ -54,8 +55,10 @@ class _Task:
         with self._done:
             pass
         if self.error is not None:
-            error, self.error = self.error, None
-            raise error
+            try:
+                raise self.error
+            finally:
+                self.error = None  # Nor a name in this frame, which its traceback refers to.
         result, self.result = self.result, None
         return result
 
@@ -64,7 +67,12 @@ class Threads(Executor):
     """A few threads, and the order in which what they make is handed out."""
 
     def __init__(
-        self, count: int, ahead: int, account: Account, block_nbytes: int | None = None
+        self,
+        count: int,
+        ahead: int,
+        account: Account,
+        block_nbytes: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.count = 0
         self.ahead = ahead
@@ -74,6 +82,7 @@ class Threads(Executor):
         self._planned = ahead
         self._planned_nbytes = 0 if block_nbytes is None else ahead * block_nbytes
         self._account = account
+        self._clock = clock or Clock()
         self._outstanding = 0
         self._lock = threading.Lock()  # Of `_outstanding`: there may be several pumps.
         self._pumps: list[Pump] = []
@@ -137,12 +146,19 @@ class Threads(Executor):
                 if not pending:
                     return
                 # Not through a variable: it would keep the block alive while the consumer has it.
-                yield pending[0].wait()
+                yield self._wait(pending[0])
                 self._promise(-pending.popleft().nbytes, must=True)
         finally:
             for task in pending:
                 task.is_cancelled = True
                 self._promise(-task.nbytes, must=True)
+
+    def _wait(self, task: _Task) -> Any:
+        mark = self._clock.enter()
+        try:
+            return task.wait()
+        finally:
+            self._clock.leave(mark, None, 0)
 
     def _is_small(self, pending: Iterable[_Task], cost: int) -> bool:
         """Whether one more block than planned takes no more bytes than those that were planned."""
@@ -158,7 +174,7 @@ class Threads(Executor):
 
     def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
         """Return the same parcels, made on a thread of their own, a few ahead."""
-        pump = Pump(parcels, self._planned)
+        pump = Pump(parcels, self._planned, self._clock)
         self._pumps.append(pump)
         return pump
 
@@ -187,11 +203,16 @@ class Threads(Executor):
                 self.core_seconds += core
 
 
+def _nothing() -> None:
+    pass
+
+
 class Pump:
     """Runs a flow on a thread of its own, a few parcels ahead of the consumer."""
 
-    def __init__(self, parcels: Iterator[Any], ahead: int) -> None:
+    def __init__(self, parcels: Iterator[Any], ahead: int, clock: Clock) -> None:
         self._parcels = parcels
+        self._clock = clock
         self._room = threading.Semaphore(max(1, ahead))
         self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._is_closing = False
@@ -208,39 +229,50 @@ class Pump:
         """Return the next parcel."""
         if self._is_ended:
             raise StopIteration
-        parcel, error = self._made.get()
+        mark = self._clock.enter()
+        try:
+            parcel, error = self._made.get()
+        finally:
+            self._clock.leave(mark, None, 0)
         self._room.release()
         if error is not None:
             self._is_ended = True
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # The traceback refers to this frame.
         if parcel is None:
             self._is_ended = True
             raise StopIteration
         return parcel
 
     def _run(self) -> None:
-        error: BaseException | None = None
+        self._made.put((None, self._pumped()))
+
+    def _pumped(self) -> BaseException | None:
+        """Hand out all parcels; return what went wrong, without a name that would tie it to its own frame."""
         try:
             while True:
                 self._room.acquire()
                 if self._is_closing:
-                    break
+                    return None
                 parcel = next(self._parcels, None)
                 if parcel is None:
-                    break
+                    return None
                 self._made.put((parcel, None))
                 del parcel
         except BaseException as raised:  # noqa: BLE001  # It is the consumer who must see it.
-            error = raised
+            return raised
         finally:
-            close = getattr(self._parcels, "close", None)
-            if close is not None:
-                close()
-            self._made.put((None, error))
+            getattr(self._parcels, "close", _nothing)()
 
     def close(self) -> None:
-        """End the thread, and drop what it made."""
+        """End the thread, and drop what it made: an error among it refers back to this."""
         self._is_closing = True
         self._room.release()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread is threading.current_thread():
+            return
+        self._thread.join()
+        self._is_ended = True
+        while not self._made.empty():
+            self._made.get()

@@ -12,10 +12,7 @@ from typing import Protocol
 _PERIOD_SECONDS = 0.5  # Long enough that one slow block is no reason for anything.
 _PERIOD_BLOCKS = 4
 _STALL = 0.05  # Of the time: less than this is not worth a thread.
-_BUSY = 0.8  # Of the time of all threads: more of them would have something to do.
-_ON_CORE = (
-    0.5  # Of the time of tasks: those that wait for something else may be more than the cores.
-)
+_BUSY = 0.8  # Of the time of all threads: more of them would have something to do. Of that of all cores: not so.
 _PAYS = 1.05  # Times the bytes a second: less is noise.
 _THREADS_A_CORE = 4
 _DEPTH_A_THREAD = 4
@@ -66,6 +63,7 @@ class Tuner:
 
     def __init__(self, threads: Tunable, cores: int) -> None:
         self._threads = threads
+        self._cores = cores
         self._most = {
             "threads": _THREADS_A_CORE * cores,
             "blocks ahead": _DEPTH_A_THREAD * (threads.ahead + 1),
@@ -114,7 +112,8 @@ class Tuner:
         on_core = period.core_seconds / max(period.busy_seconds, 1e-9)
         name = "blocks ahead"
         if busy >= _BUSY:
-            if on_core >= _ON_CORE:
+            # Threads that wait, for a disk or a lock, may be more than the cores.
+            if period.core_seconds >= _BUSY * self._cores * period.seconds:
                 return  # The cores are busy: that is all there is.
             name = "threads"
         before = self._value(name)

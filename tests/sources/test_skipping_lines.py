@@ -1,0 +1,169 @@
+"""on_error="skip" for rows of their own: lines of CSV and text, and images."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.conformance import run
+from tests.sources.skipping import THREADS, read, skipping
+
+import penstock as ps
+from penstock.io.errors import DataError
+
+
+def test_lines_of_csv_that_do_not_parse_are_left_out(tmp_path: Path) -> None:
+    lines = [f"{number},{number / 2},name {number}" for number in range(4000)]
+    bad = {
+        7: "7,3.5",
+        8: "8,4,too,many",
+        100: "one hundred,50,x",
+        2000: '2000,1,"never closed',
+        2500: "99999999999999999999,1,x",
+        3000: "",
+        3999: '3999,2,a "quote" in "it',
+    }
+    for number, line in bad.items():
+        lines[number] = line
+    data = ("y,half,name\n" + "\n".join(lines) + "\n").encode()
+    path = tmp_path / "a.csv"
+    path.write_bytes(data.replace(b"name 1234\n", b"name \xff\n"))
+    spec = {"y": "int64", "half": "float64"}
+    with pytest.raises(DataError, match=r"a\.csv") as caught:
+        ps.from_files(path, spec=spec)
+    assert "on_error='skip'" in caught.value.__notes__[0]
+    good = [number for number in range(4000) if number not in {*bad, 1234}]
+    ds = ps.from_files(path, spec=spec, on_error="skip")
+    # The empty line is nobody's row, and a quote within a cell is fine.
+    good = sorted([*good, 3999])
+    for threads in THREADS:
+        found, report = read(skipping(ds, threads=threads))
+        assert found == good
+        assert report.num_skipped == 6
+    told = "\n".join(report.skipped)
+    for line in (9, 10, 102, 1236, 2002, 2502):
+        assert f"line {line}" in told
+    with skipping(ds).batch(100).stream() as stream:
+        states = [stream.state() for _ in stream]
+    for done in (1, 13, 20, 21, 39):
+        rest = run(skipping(ds).batch(100), state=json.loads(json.dumps(states[done - 1])))
+        assert np.concatenate([one["y"] for one in rest]).tolist() == good[done * 100 :]
+    with pytest.raises(DataError, match="line 10"):
+        read(skipping(ds, max_errors=1))
+    with pytest.raises(DataError, match="line"):
+        run(ds)
+
+
+def test_a_quote_that_is_never_closed_costs_its_line_in_a_long_file(tmp_path: Path) -> None:
+    lines = [f'{number},"a name, and more of it {number}"' for number in range(60_000)]
+    lines[20_000] = '20000,"never closed'
+    lines[20_001] = '20001,"nor this'
+    path = tmp_path / "a.csv"
+    path.write_text("y,name\n" + "\n".join(lines) + "\n")
+    ds = skipping(ps.from_files(path, "y"))
+    with ds.batch(1000).stream() as stream:
+        batches, states = [], []
+        for batch in stream:
+            batches.append(batch)
+            states.append(stream.state())
+        report = stream.report()
+    found = np.concatenate(batches).tolist()
+    assert found == [number for number in range(60_000) if number not in (20_000, 20_001)]
+    assert report.num_skipped == 2
+    for done in (19, 20, 21, 40):
+        rest = run(ds.batch(1000), state=json.loads(json.dumps(states[done - 1])))
+        assert np.concatenate(rest).tolist() == found[done * 1000 :]
+
+
+def test_types_of_csv_are_found_in_its_good_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n5,\n7,8\n")
+    ds = skipping(ps.from_files(tmp_path / "a.csv", on_error="skip"))
+    assert ds.spec["b"].dtype == np.int64
+    assert [int(row["a"]) for row in run(ds)] == [1, 7]
+    with ds.stream() as stream:
+        list(stream)
+        told = stream.report().skipped
+    assert [re.findall(r"line \d", one) for one in told] == [["line 3"], ["line 4"]]
+
+
+def test_lines_that_are_no_text_are_left_out(tmp_path: Path) -> None:
+    lines = [f"line {number}".encode() for number in range(50_000)]
+    for number in (3, 49_999, 20_000, 20_001):
+        lines[number] = b"line \xff\xfe"
+    (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
+    ds = ps.from_files(tmp_path / "a.txt")
+    good = [number for number in range(50_000) if number not in (3, 49_999, 20_000, 20_001)]
+    for threads in THREADS:
+        found, report = read(skipping(ds, threads=threads))
+        assert found == good
+        assert report.num_skipped == 4
+        assert "line 4 is not UTF-8" in report.skipped[0]
+        assert "line 20001 is not UTF-8" in report.skipped[1]
+    with skipping(ds).stream() as stream:
+        for _ in range(20_005):
+            next(stream)
+        state = json.loads(json.dumps(stream.state()))
+    assert read(skipping(ds), state=state)[0] == good[20_005:]
+    with pytest.raises(DataError, match="line 4 is not UTF-8"):
+        run(ds)
+
+
+def write_images(folder: Path, count: int = 40) -> list[Path]:
+    paths = []
+    for number in range(count):
+        path = folder / ("cat", "dog")[number % 2] / f"{number:03}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 5, 3), number, np.uint8)).save(path)
+        paths.append(path)
+    return sorted(paths)
+
+
+def read_images(ds: ps.Dataset) -> tuple[list[int], Any]:
+    with ds.stream() as stream:
+        rows = [(int(row["image"][0, 0, 0]), int(row["label"])) for row in stream]
+        assert all(number % 2 == label for number, label in rows)
+        return [number for number, _ in rows], stream.report()
+
+
+def test_images_that_can_not_be_decoded_are_left_out(tmp_path: Path) -> None:
+    paths = write_images(tmp_path)
+    ds = ps.from_files(tmp_path)
+    cut, gone, other, wide = paths[3], paths[20], paths[21], paths[39]
+    Image.fromarray(np.full((4, 9, 3), 1, np.uint8)).save(wide)
+    sized = ps.from_files(tmp_path, size=(4, 5))
+    data = cut.read_bytes()
+    cut.write_bytes(data[:45])
+    gone.unlink()
+    other.write_bytes(b"GIF89a but not really")
+    good = [int(path.stem) for path in paths if path not in (cut, gone, other, wide)]
+    for threads in THREADS:
+        found, report = read_images(skipping(ds, threads=threads))
+        assert found == good
+        assert report.num_skipped == 4
+        assert all(
+            path.name in told
+            for path, told in zip((cut, gone, other, wide), report.skipped, strict=True)
+        )
+    assert read_images(skipping(sized))[1].num_skipped == 3
+    with ds.with_options(on_error="skip").stream() as stream:
+        states = [stream.state() for _ in stream]
+    for done in range(1, len(good)):
+        state = json.loads(json.dumps(states[done - 1]))
+        with skipping(ds).stream(state=state) as stream:
+            assert [int(row["image"][0, 0, 0]) for row in stream] == good[done:]
+    with pytest.raises(DataError, match=cut.name):
+        run(ds)
+    with pytest.raises(DataError, match=gone.name):
+        read_images(skipping(ds, max_errors=1))
+    # At the call: those that are looked at, and no class changes its number.
+    for path in paths[:20]:
+        path.write_bytes(b"no cat")
+    with pytest.raises(DataError, match=paths[0].name):
+        ps.from_files(tmp_path)
+    dogs = ps.from_files(tmp_path, on_error="skip")
+    found, report = read_images(dogs)
+    assert sorted(found) == [1, *range(5, 38, 2)]
+    assert report.num_skipped == 21
