@@ -7,6 +7,7 @@ void bind_gather(nanobind::module_& m);
 void bind_tfrecord(nanobind::module_& m);
 void bind_fill(nanobind::module_& m);
 void bind_read(nanobind::module_& m);
+void bind_array_memory(nanobind::module_& m);
 }  // namespace penstock
 
 NB_MODULE(_native, m) {
@@ -18,4 +19,5 @@ NB_MODULE(_native, m) {
   penstock::bind_tfrecord(m);
   penstock::bind_fill(m);
   penstock::bind_read(m);
+  penstock::bind_array_memory(m);
 }

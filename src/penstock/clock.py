@@ -26,11 +26,15 @@ class Clock:
         """
         started, outer = mark
         elapsed = perf_counter() - started
+        self.add(node, elapsed - self._local.inner, num_rows)
+        self._local.inner = outer + elapsed
+
+    def add(self, node: Any, seconds: float, num_rows: int) -> None:
+        """Count time that a node took by itself."""
         with self._lock:
             total = self._totals.setdefault(id(node), [0.0, 0.0])
-            total[0] += elapsed - self._local.inner
+            total[0] += seconds
             total[1] += num_rows
-        self._local.inner = outer + elapsed
 
     def seconds(self, node: Any) -> float:
         """Return the time that `node` took itself, over all threads."""

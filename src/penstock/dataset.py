@@ -331,7 +331,8 @@ class Dataset:
         [2, 3]
         """
         number = whole_number("epoch", epoch, least=0)
-        return Stream(make_plan(self.node, self.options), epoch=number, state=state)
+        plan = make_plan(self.node, self.options)
+        return Stream(plan, epoch=number, state=state, by_element=True)
 
     def reduce(self, function: Callable[[Any, Any], Any], initial: Any) -> Any:
         """Return `function(... function(function(initial, row 0), row 1) ...)`.
@@ -353,7 +354,7 @@ class Dataset:
         >>> float(ps.from_arrays(np.array([1.0, 3.0])).batch(2).statistics().variance)
         1.0
         """
-        return statistics(self.stream(), self.node)
+        return statistics(Stream(make_plan(self.node, self.options)), self.node)
 
     def to_keras(self, *, class_weight: dict[int, float] | None = None) -> Any:
         """Return what `model.fit`, `evaluate` and `predict` take as data, on each backend of Keras.

@@ -22,6 +22,29 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     return structure.unflatten(leaves)
 
 
+def plain_keys(structure: Structure) -> int | tuple[Any, ...] | None:
+    """Return what a nest without nests in it is made of: how many fields a tuple has, or the keys of a dict.
+
+    None for a bare leaf. Raises LookupError for anything else.
+
+    >>> (
+    ...     plain_keys(flatten({"b": 0, "a": 1})[1]),
+    ...     plain_keys(flatten((0, 1))[1]),
+    ...     plain_keys(flatten(0)[1]),
+    ... )
+    (('a', 'b'), 2, None)
+    """
+    count = structure.num_leaves
+    if structure == flatten(0)[1]:
+        return None
+    if structure == flatten(tuple(range(count)))[1] and count:
+        return count
+    keys = tuple(path[0] for path in structure.paths() if path)
+    if count and structure == flatten(dict.fromkeys(keys, 0))[1]:
+        return keys
+    raise LookupError(str(structure))
+
+
 def builder(structure: Structure) -> Callable[[tuple[Any, ...]], Any] | None:
     """Return the function that makes a nest of a tuple of leaves; None if that is the tuple itself."""
     count = structure.num_leaves

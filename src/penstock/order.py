@@ -58,7 +58,7 @@ def lane_orders(places: Index, block_rows: int, lanes: int, words: tuple[int, ..
     them at once, which is many times as fast.
 
     >>> lane_orders(np.array([2, 0, 1, 3]), 1, 2, (0,)).tolist()
-    [[0, 1], [2, 3]]
+    [[2, 1], [0, 3]]
     """
     num_rows = len(places) // lanes * block_rows
     out = np.empty((num_rows, lanes), np.int64)

@@ -67,7 +67,7 @@ class EpochFeed:
 
     def _streamed(self, epoch: int, state: State | None) -> Iterator[Any]:
         put, traffic = self._device.put, self.traffic
-        with self._recipe.stream(epoch=epoch, state=state) as stream:
+        with self._recipe.stream(epoch=epoch, state=state, by_element=True) as stream:
             self._stream = stream
             pending: tuple[State, Any] | None = None
             for batch in stream:

@@ -47,9 +47,12 @@ class Recipe:
         names = field_names(self.node.structure)
         return [(name, f.spec) for name, f in zip(names, self.node.fields, strict=True)]
 
-    def stream(self, *, epoch: int = 0, state: dict[str, Any] | None = None) -> Stream:
-        """Return one epoch of it."""
-        return Stream(make_plan(self.node, self.options), epoch=epoch, state=state)
+    def stream(
+        self, *, epoch: int = 0, state: dict[str, Any] | None = None, by_element: bool = False
+    ) -> Stream:
+        """Return one epoch of it, to be taken a block at a time, or by element."""
+        plan = make_plan(self.node, self.options)
+        return Stream(plan, epoch=epoch, state=state, by_element=by_element)
 
     def explain(self) -> Explanation:
         """Return what running it will do."""

@@ -10,7 +10,7 @@ from penstock._native import RowFiller
 from penstock.columns import Block, Fixed
 from penstock.errors import FunctionError, LengthError, PenstockError, SpecMismatchError
 from penstock.fields import Field
-from penstock.nest import field_names, flatten
+from penstock.nest import field_names, flatten, plain_keys
 from penstock.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.spec import ArraySpec
 from penstock.stages.functions import UserFunction, conformed
@@ -179,17 +179,12 @@ class _Filler:
     def _native(self) -> RowFiller | None:
         """Return what copies rows that are a tuple, a dict or an array, of fixed shapes."""
         columns = tuple(sink.rows for sink in self.sinks if isinstance(sink, Fixed))
-        num_fields = len(self.sinks)
-        if len(columns) < num_fields:
+        if len(columns) < len(self.sinks):
             return None
-        if self.is_bare:
-            return RowFiller(columns, None)
-        if self.flow.structure == flatten(tuple(range(num_fields)))[1]:
-            return RowFiller(columns, num_fields)
-        keys = tuple(path[0] for path in self.flow.structure.paths())
-        if self.flow.structure == flatten(dict.fromkeys(keys, 0))[1]:
-            return RowFiller(columns, keys)
-        return None
+        try:
+            return RowFiller(columns, plain_keys(self.flow.structure))
+        except LookupError:
+            return None
 
     def _put(self, row: Any) -> None:
         for place, (sink, value) in enumerate(zip(self.sinks, self._leaves(row), strict=True)):

@@ -2,13 +2,15 @@
 
 import functools
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock import _native
 from penstock.columns import Block, Fixed
 from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
 from penstock.fields import Field
@@ -121,6 +123,31 @@ def run_rows(
 
     A row that fails raises; with `skip` it is left out, and is among those that are returned.
     """
+    with array_memory():
+        return _run_rows(function, call, rows, put, locate, executor, prepare, skip=skip)
+
+
+@contextmanager
+def array_memory() -> Iterator[None]:
+    """Let the arrays that functions make use memory again that others gave back."""
+    before = _native.use_array_memory()
+    try:
+        yield
+    finally:
+        _native.restore_array_memory(before)
+
+
+def _run_rows(
+    function: UserFunction,
+    call: Callable[[Any], Any],
+    rows: Iterable[tuple[int, Any]],
+    put: Put,
+    locate: Callable[[int], str],
+    executor: Executor,
+    prepare: Callable[[int], Any] | None,
+    *,
+    skip: bool,
+) -> list[BadRow]:
     bad: list[BadRow] = []
     for place, (number, leaves) in enumerate(rows):
         if executor.is_closing:
@@ -193,7 +220,7 @@ class Results:
         else:
             leaves, structure = flatten(result)
             if structure != self.structure:
-                raise self.function.mismatch(where(), _nest_text(structure, self.structure))
+                raise self.function.mismatch(where(), nest_text(structure, self.structure))
         for number, value in enumerate(leaves):
             sink = self.out.sinks[number]
             if isinstance(sink, Fixed):
@@ -266,7 +293,8 @@ def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
     return ArraySpec(sizes, spec.dtype)
 
 
-def _nest_text(got: Structure, want: Structure) -> str:
+def nest_text(got: Structure, want: Structure) -> str:
+    """Return in words that a function returned another nest than was declared."""
     hint = (
         " Did it forget to return something?" if str(got) == "PyTreeSpec(None, NoneIsLeaf)" else ""
     )

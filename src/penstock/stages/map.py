@@ -116,7 +116,7 @@ class Map(Stage):
         if self.seed is not None:
             random = RowRandom(self.seed, context.epoch)
             prepare = random.at
-            caller = partial(self._seeded, node.structure, random.at(0))
+            caller = partial(self.seeded, node.structure, random.at(0))
         numbers = rows.tolist()
         bad = run_rows(
             self.function,
@@ -136,8 +136,8 @@ class Map(Stage):
         random = None if self.seed is None else RowRandom(self.seed, 0).at(0)
         return call(self.function, structure, leaves, random)
 
-    def _seeded(self, structure: Structure, random: "np.random.Generator", leaves: Any) -> Any:
-        # One generator for all rows: it was set to this row's numbers.
+    def seeded(self, structure: Structure, random: "np.random.Generator", leaves: Any) -> Any:
+        """Call the function with one row and a generator: one for all rows, set to this row's numbers."""
         return call(self.function, structure, leaves, random)
 
     def describe(self) -> str:

@@ -18,7 +18,7 @@ from penstock.memory import Account, allocate_plain, process_ledger
 from penstock.nest import Structure
 from penstock.rows import Context, Index, Rows, RowSet, plain_context, rows_per_block
 from penstock.stages.filter import ANSWER_STRUCTURE, ANSWERS, Filter, FilteredFlow
-from penstock.stages.functions import BadRow, caused
+from penstock.stages.functions import BadRow, array_memory, caused
 from penstock.stages.map import Map, MappedFlow, MappedRows, example_row, locate
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ class Decision:
 
     stage: str
     num_processes: int
-    """0 is on threads."""
+    """0 is on threads, or at the hand-over."""
     reason: str
+    seconds: float | None = None
+    """What a call takes, if it was measured."""
 
     def __str__(self) -> str:
         where = f"{self.num_processes} processes" if self.num_processes else "threads"
@@ -72,14 +74,14 @@ def _measured(node: FunctionNode, call: str) -> Decision:
         seconds = min(_seconds(function) for _ in range(3))
         rows = node.input.num_rows
         if seconds < _WORTH_CALL:
-            return Decision(call, 0, f"a call takes {seconds * 1e6:.0f} us only")
+            return Decision(call, 0, f"a call takes {seconds * 1e6:.0f} us only", seconds)
         if rows is not None and seconds * rows < _WORTH_SECONDS:
-            return Decision(call, 0, f"all of it takes {seconds * rows:.2f} s only")
+            return Decision(call, 0, f"all of it takes {seconds * rows:.2f} s only", seconds)
         measured = workers.holds_lock(function)
     except Exception as error:  # noqa: BLE001  # It will fail again, on its row, and say where.
         return Decision(call, 0, f"it could not be measured: {error!r}")
     if not measured.holds:
-        return Decision(call, 0, measured.reason)
+        return Decision(call, 0, measured.reason, seconds)
     try:
         nbytes = len(workers.pickle_function(_task(node), name=call))
     except workers.CannotPickle as error:
@@ -90,9 +92,10 @@ def _measured(node: FunctionNode, call: str) -> Decision:
 
 
 def _seconds(function: Callable[[], Any]) -> float:
-    started = perf_counter()
-    function()
-    return perf_counter() - started
+    with array_memory():
+        started = perf_counter()
+        function()
+        return perf_counter() - started
 
 
 def _task(node: FunctionNode) -> "_RowsTask":

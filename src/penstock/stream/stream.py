@@ -21,13 +21,17 @@ from penstock.plan import Plan
 from penstock.resources import Resources
 from penstock.rows import Context, Cursor, Executor, Inline, Parcel, Rows
 from penstock.skipped import Skipped
+from penstock.stages.hand_over import HandOver, trailing_maps
+from penstock.stages.map import MappedRows
 from penstock.stages.processes import Decision, FunctionNode, RemoteMap, decide
-from penstock.stages.segment import Segment
+from penstock.stages.segment import Segment, as_flow
 from penstock.stream.report import Report, StageTime
 from penstock.stream.threads import Pump, Threads
 from penstock.stream.tuning import Tuner
 
 STATE_VERSION = 1
+SHORT_SECONDS = 100e-6
+"""Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
 _GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
 
 
@@ -37,7 +41,7 @@ class _Engine:
     It must not refer to the stream: that is how an abandoned stream is noticed.
     """
 
-    def __init__(self, plan: Plan, epoch: int, cursor: Cursor) -> None:
+    def __init__(self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
         self.account = process_ledger.open(
             plan.node.describe(),
             budget=plan.budget,
@@ -60,16 +64,25 @@ class _Engine:
         self.decisions: list[str] = []
         self.pump: Pump | None = None
         self.source: Iterator[Parcel] = iter(())
+        self.hand_over: HandOver | None = None
         self._lock = threading.Lock()
         self._is_closed = False
         try:
-            self.parcels = self._start(plan, epoch, cursor)
+            self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
         except BaseException:
             self.close()  # A cache is filled here, by the user's functions, which may fail.
             raise
 
-    def _start(self, plan: Plan, epoch: int, cursor: Cursor) -> Iterator[Parcel]:
+    def _start(
+        self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool
+    ) -> Iterator[Parcel]:
         executor: Executor = self.threads or Inline()
+        flow = plan.flow
+        if by_element and (maps := self._short_maps(plan)):
+            self.hand_over = HandOver(maps, epoch, self.clock)
+            flow = as_flow(self.hand_over.rows)
+            if self.threads is not None and self.tuner is not None:
+                self.threads.resize(1)  # The consumer has work of its own: more only if it waits.
         context = Context(
             epoch,
             self.pool.lease,
@@ -87,18 +100,37 @@ class _Engine:
             for error in node.left_out:
                 # One that is raised gets a note and a traceback: those are not for the next stream.
                 self.skipped.add(copy.copy(error))
-        self.source = plan.flow.parcels(cursor, context)
+        self.source = flow.parcels(cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
-        needs_pump = plan.is_threaded and not isinstance(plan.flow, Segment)
+        needs_pump = plan.is_threaded and not isinstance(flow, Segment)
         self.pump = Pump(self.source, plan.ahead, self.clock) if needs_pump else None
         return self.pump or self.source
+
+    def _short_maps(self, plan: Plan) -> list[MappedRows]:
+        """Return the last maps of a chain if they are short enough to be called at the hand-over."""
+        if plan.processes:
+            return []
+        left = SHORT_SECONDS
+        found: list[MappedRows] = []
+        for node in reversed(trailing_maps(plan.node)):
+            if plan.is_threaded:
+                decision = decide(node, plan.processes)
+                if decision.num_processes or decision.seconds is None:
+                    break
+                left -= decision.seconds
+                if left < 0:
+                    break
+                self.decisions.append(f"{decision.stage} at the hand-over: {decision.reason}")
+            found.insert(0, node)
+        return found
 
     def _place(self, plan: Plan) -> dict[int, RemoteMap]:
         """Decide where the user's functions run, and start the processes that it takes."""
         placement: dict[int, RemoteMap] = {}
+        handed = {id(node) for node in self.hand_over.maps} if self.hand_over else set()
         for node in walk(plan.node):
-            if isinstance(node, FunctionNode):
+            if isinstance(node, FunctionNode) and id(node) not in handed:
                 if not plan.is_threaded and not plan.processes:
                     continue  # Everything runs where it is asked for: there is nothing to decide.
                 decision = decide(node, plan.processes)
@@ -175,7 +207,15 @@ class _Engine:
 class Stream:
     """One epoch, as an iterator. Close it, use it in `with`, or just let go of it."""
 
-    def __init__(self, plan: Plan, *, epoch: int = 0, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        epoch: int = 0,
+        state: dict[str, Any] | None = None,
+        by_element: bool = False,
+    ) -> None:
+        """Open it; `by_element`: it will be iterated over, not taken a block at a time."""
         self._plan = plan
         self._fingerprint = fingerprint(plan.node)
         cursor: Cursor = None
@@ -202,7 +242,7 @@ class Stream:
         self._has_warned = False
         self._opened = perf_counter()
         self._seconds: float | None = None
-        self._engine = _Engine(plan, epoch, cursor)
+        self._engine = _Engine(plan, epoch, cursor, by_element=by_element)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
 
     def __iter__(self) -> "Stream":
@@ -210,16 +250,17 @@ class Stream:
 
     def __next__(self) -> Any:
         """Return the next batch (or row, without `batch`); it is the caller's to keep."""
-        for element in self._elements:
-            self._count += 1
-            return element
         try:
+            for element in self._elements:
+                self._count += 1
+                return element
             self._advance()
+            element = next(self._elements)
         except BaseException:
             self.close()
             raise
         self._count = 1
-        return next(self._elements)
+        return element
 
     def _advance(self) -> None:
         """Go on to the next parcel, or raise StopIteration."""
@@ -228,7 +269,12 @@ class Stream:
         parcel = self._take_parcel()
         if parcel is None:
             raise StopIteration
-        self._elements = parcel.block.elements(parcel.size, self._build)
+        hand_over = self._engine.hand_over
+        if hand_over is None:
+            self._elements = parcel.block.elements(parcel.size, self._build)
+        else:
+            first = int(parcel.cursor_after(0))
+            self._elements = hand_over.elements(parcel.block, parcel.size, first)
         self._nbytes += parcel.block.nbytes
         self._num_blocks += 1
         self._parcel = parcel
@@ -273,6 +319,7 @@ class Stream:
 
     def parcels(self) -> Iterator[Parcel]:
         """Yield what is left of the stream a parcel at a time, each with the cursors of its rows."""
+        assert self._engine.hand_over is None, "a stream by_element has no parcels"
         while (parcel := self._take_parcel()) is not None:
             self._num_blocks += 1
             self._nbytes += parcel.block.nbytes
@@ -337,13 +384,17 @@ class Stream:
         """Return what the stream has done so far."""
         seconds = perf_counter() - self._opened if self._seconds is None else self._seconds
         clock = self._engine.clock
+        waited = self._waited
+        if self._engine.hand_over is not None:
+            self._engine.hand_over.report()
+            waited += self._engine.hand_over.seconds
         nodes = list(walk(self._plan.node))
         return Report(
             epoch=self._epoch,
             num_elements=self._passed + self._count - self._resumed,
             nbytes=self._nbytes,
             seconds=seconds,
-            waited_seconds=self._waited,
+            waited_seconds=waited,
             stages=tuple(
                 StageTime(node.describe(), clock.seconds(node), clock.num_rows(node))
                 for node in nodes
