@@ -21,7 +21,12 @@ from pathlib import Path
 import peers
 
 HERE = Path(__file__).resolve().parent
-SPECIAL = {"order": "order_cost", "gather": "order_cost"}
+SPECIAL = {
+    "order": "order_cost",
+    "gather": "order_cost",
+    "map": "user_map",
+    "stall": "user_map",
+}
 
 
 def main() -> int:

@@ -82,7 +82,9 @@ class _Engine:
             self.hand_over = HandOver(maps, epoch, self.clock)
             flow = as_flow(self.hand_over.rows)
             if self.threads is not None and self.tuner is not None:
-                self.threads.resize(1)  # The consumer has work of its own: more only if it waits.
+                # The consumer has work of its own, in which threads disturb it: more only if it waits.
+                self.threads.resize(1)
+                self.threads.ahead = 2
         context = Context(
             epoch,
             self.pool.lease,
