@@ -169,3 +169,9 @@ def test_files_that_cannot_be_read_are_passed_over(tree):
 
 def test_the_real_one_is_something_sensible():
     assert 1 << 20 <= default_budget() <= MOST
+
+
+def test_what_streams_have_already_counts_as_free(tmp_path):
+    tree = Tree(tmp_path, available=GIB)
+    assert default_budget(tree.root, own_nbytes=GIB // 2) == 3 * GIB // 4
+    assert default_budget(tree.root, own_nbytes=8 * GIB) == MOST

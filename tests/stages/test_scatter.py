@@ -17,6 +17,9 @@ def small_windows(monkeypatch):
     monkeypatch.setattr(shuffle, "WINDOW_NBYTES", 1 << 16)
     monkeypatch.setattr(scatter, "_BUCKET_NBYTES", 1 << 16)
     monkeypatch.setattr(scatter, "_CHUNK_NBYTES", 1 << 15)
+    monkeypatch.setattr(
+        scatter, "_PIECE_NBYTES", 10_000
+    )  # A bucket is several pieces, the last one shorter.
 
 
 @pytest.fixture

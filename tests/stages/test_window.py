@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.conformance import assert_same, run
 
 import penstock as ps
+from penstock.stages import window
 from penstock.stages.window_order import WindowOrder
 
 
@@ -156,6 +157,28 @@ def test_it_is_the_same_with_any_threads_and_resumes_at_every_batch(tmp_path: Pa
     for done, state in enumerate(states):
         rest = batches[done:] if done < len(batches) else second
         assert_same(run(ds.with_options(threads=done % 3), state=state), rest)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+@pytest.mark.parametrize("piece", [1, 5_000, 1 << 22])
+def test_rows_of_many_files_come_in_the_very_order_whatever_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, piece: int
+) -> None:
+    monkeypatch.setattr(window, "_PIECE_NBYTES", piece)
+    x = np.random.default_rng(0).random((9000, 40), np.float32)
+    y = np.arange(9000)
+    edges = np.cumsum([0, 1000, 37, 5000, 1, 2962])
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        np.savez(tmp_path / f"{number}.npz", x=x[start:stop], y=y[start:stop])
+    ds = ps.from_files(tmp_path / "*.npz", fields=("x", "y")).shuffle(seed=2, window="300KB")
+    node = ds.node
+    assert isinstance(node, window.WindowedRows)
+    assert node.order(0).num_windows > 3
+    for epoch in (0, 1):
+        rows = node.order(epoch).rows(np.arange(9000))
+        found = list(ds.batch(64).with_options(threads=threads).stream(epoch=epoch))
+        np.testing.assert_array_equal(np.concatenate([b[1] for b in found]), y[rows])
+        np.testing.assert_array_equal(np.concatenate([b[0] for b in found]), x[rows])
 
 
 def test_text_on_storage_is_shuffled_in_windows_too(tmp_path: Path) -> None:

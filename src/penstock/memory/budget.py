@@ -51,9 +51,12 @@ def format_nbytes(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def default_budget(root: Path = Path("/")) -> int:
-    """Return half of the memory that is free to this process, at most 2 GiB."""
-    free = min((_host_free(root), *_cgroup_free(root)))
+def default_budget(root: Path = Path("/"), *, own_nbytes: int = 0) -> int:
+    """Return half of the memory that is free to this process, at most 2 GiB.
+
+    What all streams have together, `own_nbytes`, counts as free: it is what the budget is for.
+    """
+    free = min((_host_free(root), *_cgroup_free(root))) + own_nbytes
     return max(1, min(_MOST, free // _SHARE))
 
 

@@ -60,6 +60,12 @@ class Ledger:
         with self.lock:
             return sum(account.grant for account in self.accounts)
 
+    @property
+    def mapped(self) -> int:
+        """Bytes that all open accounts have, and those that nobody uses at the moment."""
+        with self.lock:
+            return self.reserve_nbytes + sum(account.mapped for account in self.accounts)
+
     def open(self, name: str, *, budget: int, need: int, want: int, why: str) -> Account:
         """Return an account of `need` to `want` bytes, or raise with the budget that would do."""
         with self.lock:

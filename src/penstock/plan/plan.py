@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from penstock.memory import default_budget
+from penstock.memory import default_budget, process_ledger
 from penstock.plan.options import Options
 from penstock.rows import Flow, Node, Rows, rows_per_block
 from penstock.stages.segment import Segment, as_flow
@@ -53,7 +53,9 @@ def make_plan(node: Node, options: Options) -> Plan:
     # Only where all that is under way is counted, a block at a time: a flow also keeps its inputs.
     is_set = options.threads is not None or options.prefetch is not None
     is_tuned = isinstance(flow, Segment) and not is_set
-    budget = default_budget() if options.memory is None else options.memory
+    budget = options.memory
+    if budget is None:
+        budget = default_budget(own_nbytes=process_ledger.mapped)
     threads, why = _threads(options)
     keeps = node.keeps().values()
     kept = sum(keeps)

@@ -104,7 +104,7 @@ class ScatteredRows(StageRows, LoadingNode):
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
         out = block.span(rows.start, rows.stop)
         scratch = self._scratch(context, buckets)
-        scratch.read(window.start + rows.start, rows.stop - rows.start, rows.start, out)
+        scratch.read(window.start + rows.start, out)
 
     def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
         key = ("scratch", id(self), context.epoch)
@@ -214,20 +214,21 @@ class _Scratch:
             # The pages are not read again before much else is: they only push out better ones.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def read(self, first: int, num_rows: int, slot: int, out: Block) -> None:
-        """Read rows from scratch into consecutive slots of a block."""
+    def read(self, first: int, out: Block) -> None:
+        """Read the rows from `first` on from scratch, as many as `out` has room for."""
         for file, width, sink in zip(self.files, self.widths, out.sinks, strict=True):
             assert isinstance(sink, Fixed)
             if width == 0:
                 continue
-            memory = raw_rows(sink.rows, 1)[slot : slot + num_rows].reshape(-1).data
+            memory = raw_rows(sink.rows, 1).reshape(-1).data
+            assert len(memory) == out.num_rows * width
             done = 0
             while done < len(memory):
                 got = os.preadv(file, [memory[done:]], first * width + done)
                 if got <= 0:
                     raise PenstockError("a scratch file ended early: was its disk full or removed?")
                 done += got
-            os.posix_fadvise(file, first * width, num_rows * width, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file, first * width, len(memory), os.POSIX_FADV_DONTNEED)
 
 
 def _write_all(file: int, memory: memoryview, offset: int) -> None:
