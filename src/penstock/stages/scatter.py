@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from penstock.columns import Block, Fixed, raw_rows
-from penstock.errors import PenstockError, StreamClosedError
+from penstock.errors import StreamClosedError
 from penstock.io.atomic import check_space
 from penstock.io.errors import write_failure
+from penstock.io.local import LocalReader
+from penstock.io.location import Location
 from penstock.memory import format_nbytes
 from penstock.order import Permutation
 from penstock.rows import Context, Index, Rows, RowSet, as_index, bounds, count
@@ -142,6 +144,10 @@ class _Scratch:
         where = folder or tempfile.gettempdir()
         check_space(Path(where), node.num_rows * sum(self.widths))
         self.files = [os.open(where, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in self.widths]
+        self.readers = [
+            LocalReader(Location(f"/proc/self/fd/{file}", node.num_rows * width), direct=True)
+            for file, width in zip(self.files, self.widths, strict=True)
+        ]
         self.changed = threading.Condition()
         self.num_claimed = 0
         self.num_done = 0
@@ -151,6 +157,8 @@ class _Scratch:
 
     def close(self) -> None:
         """Let go of the files, which removes them."""
+        for reader in self.readers:
+            reader.close()
         for file in self.files:
             os.close(file)
         self.files = []
@@ -216,19 +224,14 @@ class _Scratch:
 
     def read(self, first: int, out: Block) -> None:
         """Read the rows from `first` on from scratch, as many as `out` has room for."""
-        for file, width, sink in zip(self.files, self.widths, out.sinks, strict=True):
+        for reader, width, sink in zip(self.readers, self.widths, out.sinks, strict=True):
             assert isinstance(sink, Fixed)
             if width == 0:
                 continue
-            memory = raw_rows(sink.rows, 1).reshape(-1).data
+            memory = raw_rows(sink.rows, 1).reshape(-1)
             assert len(memory) == out.num_rows * width
-            done = 0
-            while done < len(memory):
-                got = os.preadv(file, [memory[done:]], first * width + done)
-                if got <= 0:
-                    raise PenstockError("a scratch file ended early: was its disk full or removed?")
-                done += got
-            os.posix_fadvise(file, first * width, len(memory), os.POSIX_FADV_DONTNEED)
+            # Past the page cache: nothing of it is read twice.
+            reader.read_into(memory, first * width)
 
 
 def _write_all(file: int, memory: memoryview, offset: int) -> None:
