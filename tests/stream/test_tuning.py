@@ -11,6 +11,7 @@ from tests.conformance import assert_same, run
 
 import penstock as ps
 from penstock.memory import process_ledger
+from penstock.plan import make_plan
 from penstock.stream import stream as stream_module
 from penstock.stream.threads import Threads
 from penstock.stream.tuning import Period, Tuner
@@ -136,7 +137,7 @@ def doubled(x: Any) -> Any:
 
 def test_rows_and_bytes_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
     ds = ps.from_arrays(np.arange(400_000).reshape(40_000, 10)).shuffle(seed=1)
-    ds = ds.batch(50).map(doubled).with_options(processes=0, memory="4MB")
+    ds = ds.batch(50).map(doubled).with_options(processes=0, memory="32MB")
     expected = run(ds.with_options(threads=0))
     before = set(threading.enumerate())
     monkeypatch.setattr(stream_module, "Tuner", Restless)
@@ -213,3 +214,11 @@ def test_threads_come_and_go():
         threads.close()
         account.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_a_plan_that_the_budget_made_smaller_is_not_tuned():
+    ds = ps.from_arrays(np.zeros((10_000, 1000))).batch(10)
+    assert make_plan(ds.node, ds.options).is_tuned
+    tight = ds.with_options(memory=4_500_000)
+    assert make_plan(tight.node, tight.options).ahead < make_plan(ds.node, ds.options).ahead
+    assert not make_plan(tight.node, tight.options).is_tuned

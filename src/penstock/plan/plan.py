@@ -50,9 +50,7 @@ class Plan:
 def make_plan(node: Node, options: Options) -> Plan:
     """Return the plan for a chain; it is the largest that the budget allows."""
     flow = as_flow(node)
-    # Only where all that is under way is counted, a block at a time: a flow also keeps its inputs.
     is_set = options.threads is not None or options.prefetch is not None
-    is_tuned = isinstance(flow, Segment) and not is_set
     budget = options.memory
     if budget is None:
         budget = default_budget(own_nbytes=process_ledger.mapped)
@@ -90,7 +88,9 @@ def make_plan(node: Node, options: Options) -> Plan:
         why=why,
         scratch=options.scratch,
         processes=options.processes,
-        is_tuned=is_tuned,
+        # Only where all that is under way is counted, a block at a time (a flow also keeps its inputs), and
+        # where the budget was no reason to do with less.
+        is_tuned=isinstance(flow, Segment) and not is_set and chosen == 0,
         retries=options.retries or 0,
         max_errors=options.max_errors,
     )
