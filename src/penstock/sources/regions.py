@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.columns import Array, Fixed, Sink, raw_rows, typed
 from penstock.fields import Field
+from penstock.io.bounce import BOUNCE
 from penstock.io.location import Location
 from penstock.io.reader import Range, Reader
 from penstock.rows import Context, Index, RowSet, Runs, as_index, count, run_rows
@@ -15,6 +16,7 @@ from penstock.sources.leaves import Leaf
 from penstock.sources.readers import reader_of
 from penstock.spec import ArraySpec
 
+READS_AT_ONCE = BOUNCE.buffer_nbytes >> 17  # Reads of 128 KB, as many as the aligned memory of one has room for.
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
 _PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
 _RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straight to their place.
@@ -39,7 +41,9 @@ class Region(Leaf):
         self.num_rows = shape[0]
         self.field = Field(ArraySpec(shape[1:], dtype))
         self.direct = direct
-        self.how = "read past the page cache" if direct else "read through the page cache"
+        self.how = "read through the page cache"
+        if direct:
+            self.how = f"read past the page cache, up to {READS_AT_ONCE} reads at once a thread"
 
     def reader(self, context: Context) -> Reader:
         """Return the reader of the file, which the stream closes."""

@@ -123,8 +123,30 @@ def run_rows(
 
     A row that fails raises; with `skip` it is left out, and is among those that are returned.
     """
+    bad: list[BadRow] = []
     with array_memory():
-        return _run_rows(function, call, rows, put, locate, executor, prepare, skip=skip)
+        for place, (number, leaves) in enumerate(rows):
+            if executor.is_closing:
+                raise StreamClosedError("the stream was closed.")
+            where = functools.partial(locate, number)
+            if prepare is not None:
+                prepare(number)
+            try:
+                result = call(leaves)
+            except Exception as error:
+                failure = function.failure(where(), error)
+                if not skip:
+                    raise failure from error
+                text = traceback_text(error) if len(bad) < SHOWN else ""
+                bad.append(BadRow(place, caused(failure, error, text)))
+                continue
+            try:
+                put(place - len(bad), result, where)
+            except SpecMismatchError as error:
+                if not skip:
+                    raise
+                bad.append(BadRow(place, _without_frames(error)))
+    return bad
 
 
 @contextmanager
@@ -135,42 +157,6 @@ def array_memory() -> Iterator[None]:
         yield
     finally:
         _native.restore_array_memory(before)
-
-
-def _run_rows(
-    function: UserFunction,
-    call: Callable[[Any], Any],
-    rows: Iterable[tuple[int, Any]],
-    put: Put,
-    locate: Callable[[int], str],
-    executor: Executor,
-    prepare: Callable[[int], Any] | None,
-    *,
-    skip: bool,
-) -> list[BadRow]:
-    bad: list[BadRow] = []
-    for place, (number, leaves) in enumerate(rows):
-        if executor.is_closing:
-            raise StreamClosedError("the stream was closed.")
-        where = functools.partial(locate, number)
-        if prepare is not None:
-            prepare(number)
-        try:
-            result = call(leaves)
-        except Exception as error:
-            failure = function.failure(where(), error)
-            if not skip:
-                raise failure from error
-            text = traceback_text(error) if len(bad) < SHOWN else ""
-            bad.append(BadRow(place, caused(failure, error, text)))
-            continue
-        try:
-            put(place - len(bad), result, where)
-        except SpecMismatchError as error:
-            if not skip:
-                raise
-            bad.append(BadRow(place, _without_frames(error)))
-    return bad
 
 
 def traceback_text(error: BaseException) -> str:
