@@ -16,7 +16,8 @@ from penstock.sources.leaves import Leaf
 from penstock.sources.readers import reader_of
 from penstock.spec import ArraySpec
 
-READS_AT_ONCE = BOUNCE.buffer_nbytes >> 17  # Reads of 128 KB, as many as the aligned memory of one has room for.
+# Of 128 KB each: as many as the aligned memory of one thread has room for.
+READS_AT_ONCE = BOUNCE.buffer_nbytes >> 17
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
 _PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
 _RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straight to their place.
