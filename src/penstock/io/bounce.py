@@ -1,7 +1,7 @@
 """Aligned memory, for direct reads whose target is not aligned as the disk wants it."""
 
 import os
-import threading
+import queue
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from penstock.io.reader import Bytes
 
 # What every common disk and file system accepts for direct reads, and the size of a page.
 ALIGNMENT = 4096
+_PATIENCE_SECONDS = 30.0  # Longer than any read takes that is worth waiting for.
 
 
 def aligned_empty(nbytes: int) -> Bytes:
@@ -39,21 +40,22 @@ class BouncePool:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._free: list[Bytes] = []
-        self._permits = threading.Semaphore(self._num_buffers)
+        # A queue, not a semaphore: Ctrl-C can't leave it locked.
+        self._free: queue.SimpleQueue[Bytes | None] = queue.SimpleQueue()
+        for _ in range(self._num_buffers):
+            self._free.put(None)
 
     def acquire(self) -> Bytes:
         """Return a buffer of `buffer_nbytes`, for `release` after use."""
-        self._permits.acquire()
         try:
-            return self._free.pop()
-        except IndexError:
-            return aligned_empty(self.buffer_nbytes)
+            found = self._free.get(timeout=_PATIENCE_SECONDS)
+        except queue.Empty:
+            found = None  # Ctrl-C kept some from coming back: this one will take its place.
+        return aligned_empty(self.buffer_nbytes) if found is None else found
 
     def release(self, buffer: Bytes) -> None:
         """Take the buffer back."""
-        self._free.append(buffer)
-        self._permits.release()
+        self._free.put(buffer)
 
 
 # 8 MB at most: part of the constant that is stated beside the memory budget.

@@ -5,11 +5,12 @@ import os
 import stat
 import threading
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from penstock import _native
+from penstock.closing import Closing
 from penstock.io.bounce import BOUNCE
+from penstock.io.disk import READ_NBYTES, Disk, disk_of
 from penstock.io.errors import FileChangedError, NotAFileError, read_failure
 from penstock.io.location import Location
 from penstock.io.page_cache import page_cache_room
@@ -22,7 +23,7 @@ MAX_READ = 16 << 20
 _ADVICE = {"normal": "NORMAL", "sequential": "SEQUENTIAL", "random": "RANDOM"}
 
 
-class LocalReader:
+class LocalReader(Closing):
     """A `Reader` of a local file. See `open_reader`."""
 
     def __init__(
@@ -39,6 +40,7 @@ class LocalReader:
         self._is_direct = False
         self._fd = -1
         self._direct_fd = -1
+        self._disk = Disk()
 
     @property
     def size(self) -> int:
@@ -69,6 +71,21 @@ class LocalReader:
         finally:
             self._finish()
 
+    def describe(self) -> str:
+        """Return how it is read; a disk that was not read from before is measured now."""
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # Whoever reads the rows will say what is wrong.
+            self._start()
+            try:
+                if self._is_direct:
+                    self._disk.measure(self._fd, self._direct_fd, self.location.size)
+            finally:
+                self._finish()
+        if not self._is_direct:
+            return "read through the page cache"
+        return f"read past the page cache, {self._disk.describe()}"
+
     def check_unchanged(self) -> None:
         """Raise FileChangedError if the file is not the one that was listed."""
         try:
@@ -82,17 +99,6 @@ class LocalReader:
         with self._lock:
             self._is_closed = True
             self._close_if_idle()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # No lock: nobody else can see it any more, and __init__ may have raised half-way.
@@ -146,6 +152,7 @@ class LocalReader:
             os.close(fd)
             raise
         _advise(fd, 0, 0, _ADVICE[self._options[1]])
+        self._disk = disk_of(found.st_dev)
         self._fd = fd
         self._is_direct = self._direct_fd >= 0
 
@@ -176,14 +183,17 @@ class LocalReader:
         bounce = BOUNCE.acquire()
         try:
             direct_fd = self._direct_fd if self._is_direct else -1
+            room = bounce[: self._disk.at_once * READ_NBYTES]
             is_direct, failure = _native.read_ranges(
-                self._fd, direct_fd, offsets, targets, bounce, self._avoids_cache
+                self._fd, direct_fd, offsets, targets, room, self._avoids_cache
             )
         finally:
             BOUNCE.release(bounce)
         if direct_fd >= 0 and not is_direct:
             self._is_direct = False
         if failure is None:
+            if is_direct and self._disk.was_read(sum(map(len, targets))):
+                self._disk.measure(self._fd, direct_fd, self.location.size)
             return
         offset, wanted, got, number = failure
         if number:

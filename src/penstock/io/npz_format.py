@@ -1,11 +1,10 @@
 """The `.npz` format: arrays in a zip archive, stored ones read in place, deflated ones forward."""
 
 import zlib
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
+from penstock.closing import Closing
 from penstock.io.errors import DataError
 from penstock.io.npy_format import (
     MAX_HEADER,
@@ -48,7 +47,7 @@ def read_array_header(reader: Reader, member: Member) -> NpyHeader:
         return unpacked.read_array_header()
 
 
-class DeflateReader:
+class DeflateReader(Closing):
     """Unpacks a deflated member from front to back, into memory of the caller's.
 
     Holds `STAGING_NBYTES`, however large the member is. Its checksum is compared when the last byte
@@ -119,17 +118,6 @@ class DeflateReader:
         self._input = np.empty(0, np.uint8)
         self._rest = b""
         self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def _file(self) -> str:

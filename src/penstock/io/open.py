@@ -37,3 +37,13 @@ def open_reader(
     if location.is_remote:
         return remote.RemoteReader(location, storage_options=storage_options)
     return LocalReader(location, direct=direct, access=access)
+
+
+def describe_reading(location: Location, *, direct: bool) -> str:
+    """Return how the file is read, for `explain()`; a disk that is not known yet is measured for that."""
+    if location.is_remote:
+        return "read in ranges over the network"
+    if not direct:
+        return "read through the page cache"
+    with LocalReader(location, direct=True) as reader:
+        return reader.describe()

@@ -4,11 +4,11 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
+from penstock.closing import Closing
 from penstock.io import http, objects
 from penstock.io.errors import FileChangedError
 from penstock.io.location import Location
@@ -25,7 +25,7 @@ MAX_JOINED = 1 << 20
 MAX_CONCURRENT = 8
 
 
-class RemoteReader:
+class RemoteReader(Closing):
     """A `Reader` of a file behind a URL. See `open_reader`."""
 
     def __init__(
@@ -87,17 +87,6 @@ class RemoteReader:
                 call.cancel()
         if session is not None:
             session.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)

@@ -76,7 +76,7 @@ class Arrays(Rows):
 
     def choice(self) -> str:
         """Return how the arrays are read."""
-        return "; ".join(dict.fromkeys(leaf.how for leaf in self.leaves))
+        return "; ".join(dict.fromkeys(leaf.reading() for leaf in self.leaves))
 
 
 def _is_in_memory(value: Any) -> bool:

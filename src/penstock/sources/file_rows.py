@@ -193,7 +193,7 @@ class FileRows(FaultyRows):
 
     def choice(self) -> str:
         """Return how the files are read."""
-        how = dict.fromkeys(leaf.how for part in self.parts for leaf in part.leaves.values())
+        how = dict.fromkeys(leaf.reading() for part in self.parts for leaf in part.leaves.values())
         return f"{'; '.join(how)}; {self.chunk_rows} rows make a read{left_out_words(self)}"
 
 

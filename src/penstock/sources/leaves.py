@@ -38,6 +38,10 @@ class Leaf(ABC):
         """Yield the runs of rows that rows `start` to `stop` lie in, each readable or not as a whole."""
         yield 0, self.num_rows
 
+    def reading(self) -> str:
+        """Return how its rows are read, for `explain()`."""
+        return self.how
+
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that a read takes besides the column."""
         return 0

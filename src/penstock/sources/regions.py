@@ -8,16 +8,14 @@ import numpy as np
 
 from penstock.columns import Array, Fixed, Sink, raw_rows, typed
 from penstock.fields import Field
-from penstock.io.bounce import BOUNCE
 from penstock.io.location import Location
+from penstock.io.open import describe_reading
 from penstock.io.reader import Range, Reader
 from penstock.rows import Context, Index, RowSet, Runs, as_index, count, run_rows
 from penstock.sources.leaves import Leaf
 from penstock.sources.readers import reader_of
 from penstock.spec import ArraySpec
 
-# Of 128 KB each: as many as the aligned memory of one thread has room for.
-READS_AT_ONCE = BOUNCE.buffer_nbytes >> 17
 _GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
 _PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
 _RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straight to their place.
@@ -42,9 +40,11 @@ class Region(Leaf):
         self.num_rows = shape[0]
         self.field = Field(ArraySpec(shape[1:], dtype))
         self.direct = direct
-        self.how = "read through the page cache"
-        if direct:
-            self.how = f"read past the page cache, up to {READS_AT_ONCE} reads at once a thread"
+        self.how = ""
+
+    def reading(self) -> str:
+        """Return how the file is read, and what is special about it."""
+        return describe_reading(self.location, direct=self.direct) + self.how
 
     def reader(self, context: Context) -> Reader:
         """Return the reader of the file, which the stream closes."""
@@ -154,7 +154,7 @@ class FortranRegion(Region):
         direct: bool,
     ) -> None:
         super().__init__(location, offset, dtype, shape, direct=direct)
-        self.how += ", in Fortran order: a read for each column"
+        self.how = ", in Fortran order: a read for each column"
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read the part of each column that the rows span."""

@@ -15,6 +15,7 @@ from penstock.columns import Block, Index
 from penstock.fields import round_up
 from penstock.io.errors import DataError
 from penstock.io.location import Location
+from penstock.io.open import describe_reading
 from penstock.io.page_cache import page_cache_room
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
@@ -245,10 +246,11 @@ class TFRecordRows(Rows):
 
     def choice(self) -> str:
         """Return how the files are read."""
-        how = "past" if self.files.direct else "through"
+        first = self.files.locations[0]
+        how = describe_reading(first, direct=self.files.direct)
         checked = "both checksums verified" if self.records.verify else "checksums not verified"
         return (
-            f"read {how} the page cache, {checked}; {self.chunk_rows} rows make a read; "
+            f"{how}, {checked}; {self.chunk_rows} rows make a read; "
             f"the index takes {self.offsets.nbytes} bytes"
         )
 
