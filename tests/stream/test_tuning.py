@@ -1,16 +1,22 @@
 """Tuning: it settles, never swings, never changes a row, and says what it did and why."""
 
 import itertools
+import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.chains import Model as Expected
+from tests.chains import chains, equal
 from tests.conformance import assert_same, run
 
 import penstock as ps
-from penstock.memory import process_ledger
+from penstock.memory import Account, process_ledger
 from penstock.plan import make_plan
 from penstock.stream import stream as stream_module
 from penstock.stream.threads import Threads
@@ -169,8 +175,10 @@ def test_what_the_user_sets_is_not_tuned(options: dict[str, int], monkeypatch: p
 
 
 def test_a_block_more_than_planned_must_fit_into_what_was_planned():
-    account = process_ledger.open("a test", budget=1 << 30, need=0, want=1 << 20, why="it is one")
-    threads = Threads(1, 2, account, block_nbytes=1000)
+    account = Account(process_ledger, "a test")
+    account.open(budget=1 << 30, need=0, want=1 << 20, why="it is one")
+    threads = Threads(2, account, block_nbytes=1000)
+    threads.resize(1)
     try:
         for size, most in ((1000, 3), (200, 10)):
             threads.ahead = 50
@@ -198,9 +206,11 @@ def test_a_block_more_than_planned_must_fit_into_what_was_planned():
 
 
 def test_threads_come_and_go():
-    account = process_ledger.open("a test", budget=1 << 30, need=0, want=1 << 20, why="it is one")
+    account = Account(process_ledger, "a test")
+    account.open(budget=1 << 30, need=0, want=1 << 20, why="it is one")
     before = set(threading.enumerate())
-    threads = Threads(2, 8, account)
+    threads = Threads(8, account)
+    threads.resize(2)
     try:
         meeting = threading.Barrier(5)
         threads.resize(5)  # All five must be there for any to go on.
@@ -222,3 +232,56 @@ def test_a_plan_that_the_budget_made_smaller_is_not_tuned():
     tight = ds.with_options(memory=4_500_000)
     assert make_plan(tight.node, tight.options).ahead < make_plan(ds.node, ds.options).ahead
     assert not make_plan(tight.node, tight.options).is_tuned
+
+
+@given(chains(), st.integers(0, 1))
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=100
+)
+def test_no_chain_takes_more_than_its_plan_however_it_is_tuned(
+    chain: tuple[ps.Dataset, Expected], epoch: int
+) -> None:
+    ds, model = chain
+    ds = ds.with_options(processes=0)
+    plan = make_plan(ds.node, ds.options)
+    assume(plan.is_tuned)
+    expected = model.rows(epoch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_module, "Tuner", Restless)
+        with ds.stream(epoch=epoch) as stream:
+            for count, row in enumerate(expected):
+                assert equal(next(stream), row), count
+            assert next(stream, None) is None
+            report = stream.report()
+    assert report.peak_nbytes <= plan.total
+
+
+NUM_CORES = len(os.sched_getaffinity(0))
+
+
+def slow(x: Any) -> Any:
+    time.sleep(0.002 * NUM_CORES)  # As a request to a server: no core is busy.
+    return x
+
+
+def rows_of_a_generator() -> Any:
+    return (np.full(10, number) for number in range(2000))
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        ps.from_generator(rows_of_a_generator, ps.ArraySpec((10,), "int64")),
+        ps.from_arrays(np.arange(20_000).reshape(2000, 10)).filter(lambda x: True),
+    ],
+    ids=["generator", "filter"],
+)
+def test_a_slow_function_behind_a_flow_gets_more_threads(behind: ps.Dataset):
+    ds = behind.map(slow, spec=ps.ArraySpec((10,), "int64")).batch(10).with_options(processes=0)
+    with ds.stream() as stream:
+        found = [batch[0, 0] for batch in stream]
+        report = stream.report()
+    assert len(found) == 200
+    raised = [text for text in report.decisions if text.startswith("threads")]
+    assert raised, report.decisions
+    assert "the consumer waited" in raised[0]

@@ -88,9 +88,7 @@ def make_plan(node: Node, options: Options) -> Plan:
         why=why,
         scratch=options.scratch,
         processes=options.processes,
-        # Only where all that is under way is counted, a block at a time (a flow also keeps its inputs), and
-        # where the budget was no reason to do with less.
-        is_tuned=isinstance(flow, Segment) and not is_set and chosen == 0,
+        is_tuned=not is_set and chosen == 0,  # The budget was no reason to do with less.
         retries=options.retries or 0,
         max_errors=options.max_errors,
     )

@@ -96,7 +96,12 @@ def sifted(
         context.clock.leave(mark, flow, 0)  # The rows are counted where they are handed on.
         return made, bad
 
-    found = context.executor.ordered(timed, pieces(), lambda piece: flow.block_nbytes(piece.size))
+    def nbytes(piece: Piece) -> int:
+        # Its input, too, which it keeps alive: pieces follow each other, so that all those under way keep
+        # their own rows alive, and one parcel's more.
+        return flow.block_nbytes(piece.size) + flow.input.block_nbytes(piece.size)
+
+    found = context.executor.ordered(timed, pieces(), nbytes)
     ready: list[Parcel] = []
     for parcel, bad in found:
         for row in bad:
