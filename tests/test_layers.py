@@ -14,7 +14,18 @@ PACKAGE = ROOT / "src" / "penstock"
 
 # Low to high. Each name is a module or a folder of penstock; a new one needs a place here.
 LAYERS = [
-    {"clock", "errors", "lazy", "nest", "resources", "skipped", "spec", "_native"},
+    {
+        "clock",
+        "closing",
+        "crew",
+        "errors",
+        "lazy",
+        "nest",
+        "resources",
+        "skipped",
+        "spec",
+        "_native",
+    },
     {"memory", "columns", "order"},
     {"fields", "fingerprint", "rows"},
     {"io", "workers"},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import BudgetError
-from penstock.memory import Ledger, Pool, buffer_nbytes, process_ledger
+from penstock.memory import Account, Ledger, Pool, buffer_nbytes, process_ledger
 
 PAGE = 4096
 
@@ -18,7 +18,9 @@ def _no_reserve() -> None:
 
 
 def opened(ledger: Ledger, need: int = 1, want: int = 100, budget: int = 100, name: str = "a"):
-    return ledger.open(name, budget=budget, need=need, want=want, why="its blocks")
+    account = Account(ledger, name)
+    account.open(budget=budget, need=need, want=want, why="its blocks")
+    return account
 
 
 def test_an_account_gets_what_it_wants_if_there_is_room():

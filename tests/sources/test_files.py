@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.conformance import assert_same, run
+from tests.web_server import serving
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.io.errors import DataError, MissingFileError
 from penstock.sources.files import FORMATS
 
 
@@ -102,30 +103,63 @@ def test_remote_files_are_read_by_url(tmp_path: Path) -> None:
         fs.rm("/penstock-files", recursive=True)
 
 
-def test_every_format_is_read_behind_a_url(tmp_path: Path) -> None:
-    import fsspec
+def write_every_format(folder: Path, numbers: np.ndarray) -> None:
     import h5py
     import pyarrow as pa
     import pyarrow.feather as feather
     import pyarrow.parquet as pq
     from PIL import Image
 
-    numbers = np.arange(50)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
+    with h5py.File(folder / "a.h5", "w") as file:
         file.create_dataset("y", data=numbers, chunks=(7,), compression="gzip")
-    np.savez(tmp_path / "a.npz", y=numbers)
-    pq.write_table(pa.table({"y": numbers}), tmp_path / "a.parquet", row_group_size=8)
-    feather.write_feather(pa.table({"y": numbers}), tmp_path / "a.feather", chunksize=8)
-    (tmp_path / "a.csv").write_text("y\n" + "\n".join(map(str, numbers)))
-    Image.fromarray(np.full((4, 5, 3), 9, "u1")).save(tmp_path / "a.png")
-    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    np.save(folder / "a.npy", numbers)
+    np.savez(folder / "a.npz", y=numbers)
+    np.savez_compressed(folder / "b.npz", y=numbers)
+    pq.write_table(pa.table({"y": numbers}), folder / "a.parquet", row_group_size=8)
+    feather.write_feather(pa.table({"y": numbers}), folder / "a.feather", chunksize=8)
+    (folder / "a.csv").write_text("y\n" + "\n".join(map(str, numbers)))
+    ps.from_arrays({"y": numbers}).write(folder / "records", format="tfrecord", shards=1)
+    Image.fromarray(np.full((4, 5, 3), 9, "u1")).save(folder / "a.png")
+    (folder / "a.txt").write_text("one\ntwo\n")
+
+
+def check_every_format(url: str, numbers: np.ndarray) -> None:
+    for name in ("a.h5", "a.npz", "b.npz", "a.parquet", "a.feather", "a.csv"):
+        assert [int(row) for row in ps.from_files(f"{url}/{name}", "y")] == numbers.tolist()
+    assert [int(row) for row in ps.from_files(f"{url}/a.npy")] == numbers.tolist()
+    assert run(ps.from_files(f"{url}/a.txt")) == ["one", "two"]
+    assert run(ps.from_files(f"{url}/a.png", "image"))[0].tolist() == [[[9] * 3] * 5] * 4
+
+
+def test_every_format_is_read_behind_a_url(tmp_path: Path) -> None:
+    import fsspec
+
+    numbers = np.arange(50)
+    write_every_format(tmp_path, numbers)
     fs = fsspec.filesystem("memory")
     fs.put(str(tmp_path), "/penstock-formats", recursive=True)
     try:
-        url = "memory://penstock-formats"
-        for name in ("a.h5", "a.npz", "a.parquet", "a.feather", "a.csv"):
-            assert [int(row) for row in ps.from_files(f"{url}/{name}", "y")] == numbers.tolist()
-        assert run(ps.from_files(f"{url}/a.txt")) == ["one", "two"]
-        assert run(ps.from_files(f"{url}/a.png", "image"))[0].tolist() == [[[9] * 3] * 5] * 4
+        check_every_format("memory://penstock-formats", numbers)
     finally:
         fs.rm("/penstock-formats", recursive=True)
+
+
+@pytest.mark.parametrize("fault", ["", "503", "reset", "truncate"])
+def test_every_format_is_read_from_a_web_server_that_has_its_bad_moments(
+    tmp_path: Path, fault: str
+) -> None:
+    numbers = np.arange(50)
+    write_every_format(tmp_path, numbers)
+    with serving() as server:
+        for path in tmp_path.rglob("*"):
+            if path.is_file():
+                server.files[f"/{path.relative_to(tmp_path)}"] = path.read_bytes()
+        for number in range(0, 40 if fault else 0, 5):  # Each fifth request goes wrong.
+            server.faults["GET"].extend([""] * 4 + [fault] if number else [fault])
+        check_every_format(server.url(""), numbers)
+        (record,) = [name for name in server.files if name.endswith(".tfrecord")]
+        found = ps.from_tfrecord(server.url(record), {"y": ps.FixedFeature((), "int64")})
+        assert [int(row["y"]) for row in found] == numbers.tolist()
+        assert not fault or fault not in server.faults["GET"]
+        with pytest.raises(MissingFileError, match=r"nothing\.npy"):
+            ps.from_files(server.url("/nothing.npy"))

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.errors import BudgetError
 from penstock.memory.budget import format_nbytes
@@ -14,16 +14,20 @@ class Account:
 
     ledger: "Ledger"
     name: str
-    grant: int
+    grant: int = 0
     """Bytes set aside for it, whether in use or not."""
-    limit: int
+    limit: int = 0
     """Bytes it may go up to when rows turn out longer than was estimated."""
     mapped: int = 0
     held: int = 0
     """Bytes the consumer keeps alive; written off, not waited for."""
     peak: int = 0
     held_peak: int = 0
-    is_open: bool = field(default=True)
+    is_open: bool = False
+
+    def open(self, *, budget: int, need: int, want: int, why: str) -> None:
+        """Have `need` to `want` bytes set aside, or raise with the budget that would do."""
+        self.ledger.admit(self, budget=budget, need=need, want=want, why=why)
 
     def charge(self, nbytes: int) -> None:
         """Count `nbytes` more; the caller made sure that they fit."""
@@ -66,18 +70,17 @@ class Ledger:
         with self.lock:
             return self.reserve_nbytes + sum(account.mapped for account in self.accounts)
 
-    def open(self, name: str, *, budget: int, need: int, want: int, why: str) -> Account:
-        """Return an account of `need` to `want` bytes, or raise with the budget that would do."""
+    def admit(self, account: Account, *, budget: int, need: int, want: int, why: str) -> None:
+        """Promise an account `need` to `want` bytes, or raise with the budget that would do."""
         with self.lock:
             others = self.granted
             room = budget - others
             if room < need:
-                raise BudgetError(self._refusal(name, budget, need, others, why))
+                raise BudgetError(self._refusal(account.name, budget, need, others, why))
             if others + self.reserve_nbytes + want > budget:
                 self.drop_reserve()
-            account = Account(self, name, grant=min(want, room), limit=room)
+            account.grant, account.limit, account.is_open = min(want, room), room, True
             self.accounts.add(account)
-            return account
 
     def extend(self, account: Account, nbytes: int, *, budget: int, why: str) -> None:
         """Promise an account `nbytes` more, or raise with the budget that would do."""

@@ -34,10 +34,12 @@ def buffer_nbytes(nbytes: int) -> int:
 class _Buffer:
     """Anonymous memory of its own mapping: aligned, and given back to the system when dropped."""
 
-    __slots__ = ("address", "mapping", "nbytes")
+    __slots__ = ("address", "is_held", "mapping", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = buffer_nbytes(nbytes)
+        self.is_held = False
+        """Whether it is out, and counted as the consumer's."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self.mapping = mmap.mmap(-1, self.nbytes, flags=flags)
         if self.nbytes >= _HUGE:
@@ -60,17 +62,20 @@ class _Reserve:
     def put(self, buffer: _Buffer, most: int) -> None:
         if process_ledger.reserve_nbytes + buffer.nbytes <= min(most, _RESERVE_NBYTES):
             self.buffers.append(buffer)
-            process_ledger.reserve_nbytes += buffer.nbytes
+            self._count()
 
     def take(self, nbytes: int, most: int) -> _Buffer | None:
         best = _best(self.buffers, nbytes, most)
-        if best is not None:
-            process_ledger.reserve_nbytes -= best.nbytes
+        self._count()
         return best
 
     def drop(self) -> None:
         self.buffers.clear()
-        process_ledger.reserve_nbytes = 0
+        self._count()
+
+    def _count(self) -> None:
+        # Anew each time: Ctrl-C may have come between the last change and its count.
+        process_ledger.reserve_nbytes = sum(buffer.nbytes for buffer in self.buffers)
 
 
 _reserve = _Reserve()
@@ -96,12 +101,10 @@ class Lease:
     `__array_interface__` alive as the base of every view.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "buffer", "is_held", "returned")
+    __slots__ = ("__array_interface__", "__weakref__", "buffer")
 
-    def __init__(self, buffer: _Buffer, nbytes: int, returned: "deque[Lease]") -> None:
+    def __init__(self, buffer: _Buffer, nbytes: int) -> None:
         self.buffer = buffer
-        self.is_held = False
-        self.returned = returned
         self.__array_interface__: dict[str, Any] = {
             "data": (buffer.address, False),
             "shape": (nbytes,),
@@ -109,17 +112,16 @@ class Lease:
             "version": 3,
         }
 
-    def __del__(self) -> None:
-        # Only an atomic append: the collector may run this in any thread, under any lock.
-        self.returned.append(_Return(self.buffer, is_held=self.is_held))  # type: ignore[arg-type]
 
+class _Loan(weakref.ref[Lease]):
+    """A buffer that is out. When its lease is collected, this is appended to those that came back.
 
-class _Return:
-    __slots__ = ("buffer", "is_held")
+    By `deque.append` itself, not by a function or `__del__`: the collector may call it in any thread and
+    under any lock, and Ctrl-C can't strike in it.
+    """
 
-    def __init__(self, buffer: _Buffer, *, is_held: bool) -> None:
-        self.buffer = buffer
-        self.is_held = is_held
+    __slots__ = ("buffer",)
+    buffer: _Buffer
 
 
 class Pool:
@@ -129,7 +131,8 @@ class Pool:
         self.account = account
         self._lock = account.ledger.lock
         self._idle: list[_Buffer] = []
-        self._returned: deque[Any] = deque()
+        self._out: set[_Loan] = set()
+        self._returned: deque[_Loan] = deque()
 
     def lease(self, nbytes: int) -> Bytes:
         """Return `nbytes` of memory that nobody else looks at; it is counted until it comes back."""
@@ -143,7 +146,10 @@ class Pool:
                 room = max(self.account.limit, self.account.grant) - self.account.mapped
                 buffer = _reserve.take(nbytes, room) or _Buffer(nbytes)
                 self.account.charge(buffer.nbytes)
-        lease = Lease(buffer, nbytes, self._returned)
+            lease = Lease(buffer, nbytes)
+            loan = _Loan(lease, self._returned.append)
+            loan.buffer = buffer
+            self._out.add(loan)
         return np.asarray(lease)
 
     def write_off(self, leases: Iterable["weakref.ref[Lease]"]) -> None:
@@ -151,8 +157,8 @@ class Pool:
         with self._lock:
             for reference in leases:
                 lease = reference()
-                if lease is not None and not lease.is_held:
-                    lease.is_held = True
+                if lease is not None and not lease.buffer.is_held:
+                    lease.buffer.is_held = True
                     self.account.write_off(lease.buffer.nbytes)
                 del lease
             self._settle()
@@ -161,23 +167,26 @@ class Pool:
         """Unmap what is idle; what is still looked at is unmapped when the last view dies."""
         with self._lock:
             self._settle()
-            for buffer in self._idle:
-                _reserve.put(buffer, self.account.grant)
-            self._idle.clear()
+            while (
+                self._idle
+            ):  # Out of here first: one that is in both, after Ctrl-C, would be leased twice.
+                _reserve.put(self._idle.pop(), self.account.grant)
             self.account.mapped = 0
         self.account.close()
 
     def _settle(self) -> None:
         while self._returned:
-            back = self._returned.popleft()
-            nbytes = back.buffer.nbytes
-            if back.is_held:
+            loan = self._returned.popleft()
+            self._out.discard(loan)
+            nbytes = loan.buffer.nbytes
+            if loan.buffer.is_held:
+                loan.buffer.is_held = False
                 self.account.held -= nbytes
                 if not self.account.is_open or self.account.mapped + nbytes > self.account.grant:
                     continue
                 self.account.charge(nbytes)
             if self.account.is_open:
-                self._idle.append(back.buffer)
+                self._idle.append(loan.buffer)
 
     def _make_room(self, nbytes: int) -> None:
         while self._idle and self.account.mapped + nbytes > self.account.grant:

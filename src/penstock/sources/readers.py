@@ -5,9 +5,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
+from penstock.closing import Closing
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Buffer, Range, Reader
@@ -27,7 +26,7 @@ def reader_of(location: Location, context: Context, *, direct: bool) -> Reader:
     )
 
 
-class KeptReader:
+class KeptReader(Closing):
     """A `Reader` of a local file that may be closed between two reads, and is opened again."""
 
     def __init__(self, location: Location, files: "OpenFiles", *, direct: bool) -> None:
@@ -64,17 +63,6 @@ class KeptReader:
     def close(self) -> None:
         """Let go of the file, if it is open."""
         self._files.drop(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass(slots=True)

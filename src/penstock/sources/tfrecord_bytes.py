@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from penstock import _native
+from penstock.closing import Closing
 from penstock.io.errors import DataError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
@@ -76,17 +77,15 @@ def open_bytes(
     return InflatedBytes(reader, compression, offset)
 
 
-class _Closing:
+class _OfFile(Closing):
     reader: Reader
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self.reader.close()
 
 
-class PlainBytes(_Closing):
+class PlainBytes(_OfFile):
     """The bytes of a file as they lie there."""
 
     def __init__(self, reader: Reader, offset: int) -> None:
@@ -107,7 +106,7 @@ class PlainBytes(_Closing):
         return size
 
 
-class InflatedBytes(_Closing):
+class InflatedBytes(_OfFile):
     """What is packed in a file. A damaged file gives what was read before the damage, then raises."""
 
     left = None

@@ -53,11 +53,10 @@ class Store:
             why = "a cache in memory keeps every row"
             budget = context.budget or 0
             if self.account is None or self.pool is None:
-                self.account = process_ledger.open(
-                    name, budget=budget, need=nbytes, want=nbytes, why=why
-                )
-                self.pool = Pool(self.account)
+                self.account = Account(process_ledger, name)
                 weakref.finalize(self, self.account.close)
+                self.account.open(budget=budget, need=nbytes, want=nbytes, why=why)
+                self.pool = Pool(self.account)
             else:
                 process_ledger.extend(self.account, nbytes, budget=budget, why=why)
             return self.pool

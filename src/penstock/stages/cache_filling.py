@@ -88,7 +88,8 @@ class _Shard:
         self.number = number
         self.start = start
         self.num_rows = stop - start
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.changed = threading.Condition(self.lock)
         self.writer: ShardWriter | None = None
         self.part: Part | None = None
         """The finished shard."""
@@ -102,7 +103,7 @@ class _Shard:
             last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
             if not self._grow(last, count(rows), context):
                 return False
-            with self.changed:
+            with self.lock:
                 if self.part is None:
                     if self.writer is None:
                         return False
@@ -124,7 +125,7 @@ class _Shard:
         """Make rows up to `until`, together with other threads; return whether they are there."""
         step = max(size, rows_per_block(self.filling.source, PIECE_NBYTES))
         while True:
-            with self.changed:
+            with self.lock:
                 if self._has(until):
                     return True
                 if self.is_broken:
@@ -140,7 +141,7 @@ class _Shard:
             try:
                 self._make(first, last, context)
             except BaseException:
-                with self.changed:
+                with self.lock:
                     self.is_broken = True
                     self.changed.notify_all()
                 raise
@@ -152,7 +153,7 @@ class _Shard:
         rows = slice(self.start + first, self.start + last)
         source.read(rows, block, context.of_epoch(0))
         block.finish()
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: self.is_broken or self._has(first))
             if not self.is_broken:
                 self._append(block, last - first, context)
@@ -175,7 +176,7 @@ class _Shard:
 
     def close(self) -> None:
         """Drop what is not finished."""
-        with self.changed:
+        with self.lock:
             self.is_broken = self.part is None
             if self.writer is not None:
                 self.writer.close()

@@ -227,14 +227,11 @@ class RemoteMap:
         rows = block_nbytes(node.input.fields, size, aligned=node.input.is_batched)
         nbytes = rows + block_nbytes(self.fields, size, aligned=node.is_batched) + (1 << 16)
         total = (decision.num_processes + 2) * nbytes
-        self.account: Account = process_ledger.open(
-            f"the workers of {name}",
-            budget=budget,
-            need=total,
-            want=total,
-            why="blocks on their way to workers",
-        )
+        self.account = Account(process_ledger, f"the workers of {name}")
         try:
+            self.account.open(
+                budget=budget, need=total, want=total, why="blocks on their way to workers"
+            )
             pickled = workers.pickle_function(_task(node), name=name)
             self.pool = workers.WorkerPool(
                 decision.num_processes, pickled, name=name, arena_nbytes=total

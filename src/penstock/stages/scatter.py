@@ -148,7 +148,8 @@ class _Scratch:
             LocalReader(Location(f"/proc/self/fd/{file}", node.num_rows * width), direct=True)
             for file, width in zip(self.files, self.widths, strict=True)
         ]
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.changed = threading.Condition(self.lock)
         self.num_claimed = 0
         self.num_done = 0
         self.num_chunks = -(-node.num_rows // node.step_rows)
@@ -167,7 +168,7 @@ class _Scratch:
         """Scatter all rows; the threads that wait for them do it together."""
         while self._scatter_chunk(context):
             pass
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(
                 lambda: self.num_done == self.num_chunks or self.error is not None
             )
@@ -175,7 +176,7 @@ class _Scratch:
                 raise self.error
 
     def _scatter_chunk(self, context: Context) -> bool:
-        with self.changed:
+        with self.lock:
             if self.num_claimed == self.num_chunks or self.error is not None:
                 return False
             start = self.num_claimed * self.node.step_rows
@@ -191,11 +192,11 @@ class _Scratch:
         try:
             self._write(start, stop, owners, counts, targets, context)
         except BaseException as error:
-            with self.changed:
+            with self.lock:
                 self.error = error
                 self.changed.notify_all()
             raise
-        with self.changed:
+        with self.lock:
             self.num_done += 1
             self.changed.notify_all()
         return True

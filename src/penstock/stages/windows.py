@@ -80,7 +80,8 @@ class Windows:
         self.piece_rows = piece_rows
         self.context = context
         self.looks_ahead = context.ahead >= 2 and layout.num_windows > 1
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.changed = threading.Condition(self.lock)
         self.making = threading.Lock()
         self.made: tuple[int, Window] | None = None
         self.loaded: dict[int, _Loaded] = {}
@@ -90,7 +91,7 @@ class Windows:
 
     def close(self) -> None:
         """Let go of the windows."""
-        with self.changed:
+        with self.lock:
             self.loaded.clear()
             self.made = None
 
@@ -115,7 +116,7 @@ class Windows:
         inside = shifted(positions, -loaded.window.start)
         out.copy_from(loaded.block, loaded.window.table[inside])
         first = positions.start if isinstance(positions, slice) else int(positions.min())
-        with self.changed:
+        with self.lock:
             loaded.first = min(loaded.first, first)
             loaded.num_used += count(positions)
 
@@ -126,7 +127,7 @@ class Windows:
         loaded = self._begin(number, must=False)
         if loaded is None:
             return
-        with self.changed:
+        with self.lock:
             self.shares += share * loaded.num_pieces
             pieces, self.shares = int(self.shares), self.shares % 1.0
         for _ in range(pieces):
@@ -138,7 +139,7 @@ class Windows:
         assert loaded is not None
         while self._load_piece(loaded):
             pass
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(
                 lambda: loaded.num_done == loaded.num_pieces or self.error is not None
             )
@@ -148,7 +149,7 @@ class Windows:
 
     def _begin(self, number: int, *, must: bool) -> _Loaded | None:
         """Return a window, with room for its rows; without `must` only if there is room now."""
-        with self.changed:
+        with self.lock:
             if number in self.loaded:
                 return self.loaded[number]
         # Making the table takes a while, and the threads that copy from another window need no part in it.
@@ -160,7 +161,7 @@ class Windows:
             window = self.made[1]
         finally:
             self.making.release()
-        with self.changed:
+        with self.lock:
             if number in self.loaded:
                 return self.loaded[number]
             # The windows before the one in use are done with once the last thread lets go of them.
@@ -189,7 +190,7 @@ class Windows:
 
     def _load_piece(self, loaded: _Loaded) -> bool:
         """Load the next piece that nobody has begun; return whether there was one."""
-        with self.changed:
+        with self.lock:
             if loaded.num_claimed == loaded.num_pieces:
                 return False
             piece = loaded.num_claimed
@@ -199,11 +200,11 @@ class Windows:
             rows = slice(start, min(start + self.piece_rows, loaded.window.num_rows))
             self.node.load(loaded.window, rows, loaded.block, self.context)
         except BaseException as error:
-            with self.changed:
+            with self.lock:
                 self.error = error
                 self.changed.notify_all()
             raise
-        with self.changed:
+        with self.lock:
             loaded.num_done += 1
             if loaded.num_done == loaded.num_pieces:
                 loaded.block.finish()  # Not before: text has no place until its length is known.

@@ -9,13 +9,14 @@ import weakref
 from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 from penstock.clock import Clock
+from penstock.closing import Closing
 from penstock.columns import Block
 from penstock.errors import BudgetError, PenstockWarning, StateError, StreamClosedError
 from penstock.fingerprint import fingerprint, walk
-from penstock.memory import Pool, format_nbytes, process_ledger
+from penstock.memory import Account, Pool, format_nbytes, process_ledger
 from penstock.nest import builder
 from penstock.plan import Plan
 from penstock.resources import Resources
@@ -41,37 +42,36 @@ class _Engine:
     It must not refer to the stream: that is how an abandoned stream is noticed.
     """
 
-    def __init__(self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
-        self.account = process_ledger.open(
-            plan.node.describe(),
-            budget=plan.budget,
-            need=plan.need,
-            want=plan.total,
-            why="its smallest blocks",
-        )
-        self.pool = Pool(self.account)
+    def __init__(self, plan: Plan) -> None:
+        """Hold nothing yet: whoever opens it has to know it before, to close what was opened so far."""
+        self._plan = plan
         self.clock = Clock()
         self.skipped = Skipped(plan.max_errors)
-        self.threads: Threads | None = None
-        self.tuner: Tuner | None = None
-        if plan.is_threaded:
-            self.threads = Threads(
-                plan.threads, plan.ahead, self.account, plan.block_nbytes, self.clock
-            )
-            if plan.is_tuned:
-                self.tuner = Tuner(self.threads, plan.threads)
         self.resources = Resources()
         self.decisions: list[str] = []
+        self.threads: Threads | None = None
+        self.tuner: Tuner | None = None
         self.pump: Pump | None = None
         self.source: Iterator[Parcel] = iter(())
+        self.parcels: Iterator[Parcel] = iter(())
         self.hand_over: HandOver | None = None
         self._lock = threading.Lock()
         self._is_closed = False
-        try:
-            self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
-        except BaseException:
-            self.close()  # A cache is filled here, by the user's functions, which may fail.
-            raise
+        self.account = Account(process_ledger, plan.node.describe())
+        self.pool = Pool(self.account)
+
+    def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
+        """Take the memory, start the threads, and fill the caches."""
+        plan = self._plan
+        self.account.open(
+            budget=plan.budget, need=plan.need, want=plan.total, why="its smallest blocks"
+        )
+        if plan.is_threaded:
+            self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
+            self.threads.resize(plan.threads)
+            if plan.is_tuned:
+                self.tuner = Tuner(self.threads, plan.threads)
+        self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
 
     def _start(
         self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool
@@ -105,9 +105,11 @@ class _Engine:
         self.source = flow.parcels(cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
-        needs_pump = plan.is_threaded and not isinstance(flow, Segment)
-        self.pump = Pump(self.source, plan.ahead, self.clock) if needs_pump else None
-        return self.pump or self.source
+        if self.threads is None or isinstance(flow, Segment):
+            return self.source
+        self.pump = Pump(self.source, self.threads, self.clock)
+        self.pump.start()
+        return self.pump
 
     def _short_maps(self, plan: Plan) -> list[MappedRows]:
         """Return the last maps of a chain if they are short enough to be called at the hand-over."""
@@ -193,6 +195,15 @@ class _Engine:
             if self._is_closed:
                 return
             self._is_closed = True
+        try:
+            self._close()
+        except BaseException:
+            self._is_closed = (
+                False  # Ctrl-C while it waited: what is left is closed with the stream.
+            )
+            raise
+
+    def _close(self) -> None:
         if self.threads is not None:
             self.threads.stop()
         if self.pump is not None:
@@ -206,7 +217,7 @@ class _Engine:
         self.pool.close()
 
 
-class Stream:
+class Stream(Closing):
     """One epoch, as an iterator. Close it, use it in `with`, or just let go of it."""
 
     def __init__(
@@ -244,8 +255,13 @@ class Stream:
         self._has_warned = False
         self._opened = perf_counter()
         self._seconds: float | None = None
-        self._engine = _Engine(plan, epoch, cursor, by_element=by_element)
+        self._engine = _Engine(plan)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
+        try:
+            self._engine.open(epoch, cursor, by_element=by_element)
+        except BaseException:
+            self.close()  # A cache is filled here, by the user's functions, which may fail.
+            raise
 
     def __iter__(self) -> "Stream":
         return self
@@ -421,14 +437,8 @@ class Stream:
             self._parcel = self._next = None
             self._elements = iter(())
             self._seconds = perf_counter() - self._opened
-            self._finalizer.detach()
             self._engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            self._finalizer.detach()
 
 
 def state_of(fingerprint: str, epoch: int, element: int, cursor: Cursor) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.crew import Crew
 from penstock.errors import StreamClosedError
 from penstock.memory import Account
 from penstock.rows import Executor, In, Out, Parcel
@@ -68,7 +69,6 @@ class Threads(Executor):
 
     def __init__(
         self,
-        count: int,
         ahead: int,
         account: Account,
         block_nbytes: int | None = None,
@@ -79,8 +79,8 @@ class Threads(Executor):
         """How many blocks are made before they are asked for. More than planned only if they are small."""
         self.busy_seconds = 0.0
         self.core_seconds = 0.0
-        self._planned = ahead
-        self._planned_nbytes = 0 if block_nbytes is None else ahead * block_nbytes
+        self.planned = ahead
+        self.planned_nbytes = 0 if block_nbytes is None else ahead * block_nbytes
         self._account = account
         self._clock = clock or Clock()
         self._outstanding = 0
@@ -89,18 +89,18 @@ class Threads(Executor):
         self._is_closing = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._number = next(_numbers)
-        self._threads: list[threading.Thread] = []
-        self.resize(count)
+        self._crew = Crew()
 
     def resize(self, count: int) -> None:
         """Have so many threads; one that is too many ends after what it is doing."""
         for _ in range(count, self.count):
             self._tasks.put(None)
-        for _ in range(self.count, count):
-            name = f"penstock-{self._number}-{len(self._threads)}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        first = len(self._crew)
+        names = [
+            f"penstock-{self._number}-{first + more}" for more in range(max(0, count - self.count))
+        ]
+        if names:
+            self._crew.start(names, self._work)
         self.count = count
 
     @property
@@ -136,7 +136,9 @@ class Threads(Executor):
                             is_ended = True
                             break
                     cost = nbytes(spare[0])
-                    if len(pending) > self._planned and not self._is_small(pending, cost):
+                    if len(pending) > self.planned and not self.has_room(
+                        (task.nbytes for task in pending), cost
+                    ):
                         break
                     if not self._promise(cost, must=not pending):
                         break
@@ -160,9 +162,9 @@ class Threads(Executor):
         finally:
             self._clock.leave(mark, None, 0)
 
-    def _is_small(self, pending: Iterable[_Task], cost: int) -> bool:
+    def has_room(self, sizes: Iterable[int], more: int) -> bool:
         """Whether one more block than planned takes no more bytes than those that were planned."""
-        return sum(task.nbytes for task in pending) + cost <= self._planned_nbytes
+        return sum(sizes) + more <= self.planned_nbytes
 
     def _promise(self, nbytes: int, *, must: bool) -> bool:
         """Count bytes that a task will take; without `must` only if the grant has room for them."""
@@ -174,8 +176,9 @@ class Threads(Executor):
 
     def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
         """Return the same parcels, made on a thread of their own, a few ahead."""
-        pump = Pump(parcels, self._planned, self._clock)
+        pump = Pump(parcels, self, self._clock)
         self._pumps.append(pump)
+        pump.start()
         return pump
 
     def stop(self) -> None:
@@ -187,12 +190,8 @@ class Threads(Executor):
         self.stop()
         for pump in self._pumps:
             pump.close()
-        for _ in self._threads:
-            self._tasks.put(None)
-        for thread in self._threads:
-            # The garbage collector may close an abandoned stream from one of its own threads.
-            if thread is not threading.current_thread():
-                thread.join()
+        self._tasks.put(None)
+        self._crew.join()
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -201,6 +200,8 @@ class Threads(Executor):
             with self._lock:
                 self.busy_seconds += busy
                 self.core_seconds += core
+        if self._is_closing:
+            self._tasks.put(None)  # For the next thread: nobody has to know how many there are.
 
 
 def _nothing() -> None:
@@ -208,19 +209,27 @@ def _nothing() -> None:
 
 
 class Pump:
-    """Runs a flow on a thread of its own, a few parcels ahead of the consumer."""
+    """Runs a flow on a thread of its own, a few parcels ahead of the consumer.
 
-    def __init__(self, parcels: Iterator[Any], ahead: int, clock: Clock) -> None:
+    Ctrl-C may strike the consumer between any two lines. Hence queues, which it can't leave locked, as it can
+    the semaphores, conditions and events of `threading`.
+    """
+
+    def __init__(self, parcels: Iterator[Any], threads: Threads, clock: Clock) -> None:
         self._parcels = parcels
+        self._threads = threads
         self._clock = clock
-        self._room = threading.Semaphore(max(1, ahead))
+        self._waiting: deque[int] = deque()
+        """The bytes of each parcel that was made and, as far as is known, not taken."""
+        self._taken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._is_closing = False
         self._is_ended = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"penstock-pump-{next(_numbers)}", daemon=True
-        )
-        self._thread.start()
+        self._crew = Crew()
+
+    def start(self) -> None:
+        """Begin to make parcels."""
+        self._crew.start([f"penstock-pump-{next(_numbers)}"], self._run)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -234,7 +243,7 @@ class Pump:
             parcel, error = self._made.get()
         finally:
             self._clock.leave(mark, None, 0)
-        self._room.release()
+        self._taken.put(None)
         if error is not None:
             self._is_ended = True
             try:
@@ -253,12 +262,15 @@ class Pump:
         """Hand out all parcels; return what went wrong, without a name that would tie it to its own frame."""
         try:
             while True:
-                self._room.acquire()
+                while not (self._is_closing or self._has_room()):
+                    self._taken.get()
+                    self._waiting.popleft()
                 if self._is_closing:
                     return None
                 parcel = next(self._parcels, None)
                 if parcel is None:
                     return None
+                self._waiting.append(parcel.block.nbytes)
                 self._made.put((parcel, None))
                 del parcel
         except BaseException as raised:  # noqa: BLE001  # It is the consumer who must see it.
@@ -266,13 +278,23 @@ class Pump:
         finally:
             getattr(self._parcels, "close", _nothing)()
 
+    def _has_room(self) -> bool:
+        """Whether one more parcel may wait: as many as planned, or more that are as small."""
+        while not self._taken.empty() and self._waiting:
+            self._taken.get()
+            self._waiting.popleft()
+        num, most = len(self._waiting), self._threads
+        if num < most.planned:
+            return True
+        return num < most.ahead and most.has_room(self._waiting, max(self._waiting))
+
     def close(self) -> None:
         """End the thread, and drop what it made: an error among it refers back to this."""
         self._is_closing = True
-        self._room.release()
-        if self._thread is threading.current_thread():
+        self._taken.put(None)
+        if self._crew.is_own:
             return
-        self._thread.join()
+        self._crew.join()
         self._is_ended = True
         while not self._made.empty():
             self._made.get()

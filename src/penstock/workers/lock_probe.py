@@ -1,12 +1,14 @@
 """Does a function hold the interpreter lock? A short measurement, made once, before the first batch."""
 
 import os
-import threading
+import queue
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
+
+from penstock.crew import Crew
 
 # Two threads make 1.0 times the calls of one if the lock is held all the time, and 2.0 if never.
 _SPEEDUP_OF_FREE = 1.5
@@ -104,31 +106,35 @@ class _Rival:
     def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
         self.num_calls = 0
         self._function, self._inputs = function, inputs
-        self._is_warm = threading.Event()
+        self._is_warm: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_over = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="penstock lock probe", daemon=True)
+        self._crew = Crew()
 
     def _run(self) -> None:
         try:
             while not self._is_over:
                 self._function(*self._inputs)
                 self.num_calls += 1
-                # The first call may pay for imports and caches, and is nobody's measure.
-                self._is_warm.set()
+                if self.num_calls == 1:
+                    # The first call may pay for imports and caches, and is nobody's measure.
+                    self._is_warm.put(None)
         except BaseException as error:  # noqa: BLE001  raised by __exit__, on the caller's thread
             self._error = error
-        finally:
-            self._is_warm.set()
+            self._is_warm.put(None)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._is_warm.wait()
+        try:
+            self._crew.start(["penstock lock probe"], self._run)
+            self._is_warm.get()
+        except BaseException:  # Ctrl-C: there will be no __exit__.
+            self._is_over = True
+            raise
         return self
 
     def __exit__(self, *reason: object) -> None:
         self._is_over = True
-        self._thread.join()
+        self._crew.join()
         if self._error is not None:
             raise self._error
 

@@ -6,9 +6,9 @@ import sys
 import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from penstock.closing import Closing
 from penstock.workers.arena import Arena, Array, Place
 from penstock.workers.errors import WorkersUnavailable
 from penstock.workers.process import Task, TaskResult
@@ -31,7 +31,7 @@ def unavailable_reason() -> str | None:
     return None
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """Run `function(inputs, outputs, meta)` in processes, on arrays that are shared and never copied.
 
     The function comes as a pickle (see `pickle_function`). Workers start at once and in the
@@ -65,6 +65,7 @@ class WorkerPool:
         self._finalizer = weakref.finalize(
             self, _close, self._service, self._arenas, self._owner_pid
         )
+        self._service.start()
 
     @property
     def ready(self) -> Future[None]:
@@ -144,17 +145,6 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers and fail what is under way; views of the arenas stay valid."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _place(self, array: Array, used: dict[int, Arena]) -> Place:
         for arena in tuple(self._arenas.values()):

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+from penstock.crew import Crew
 from penstock.workers.arena import Arena
 from penstock.workers.errors import PoolClosed, Raised, RemoteError, WorkersUnavailable
 from penstock.workers.process import (
@@ -44,16 +45,24 @@ class Service:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._function_fd = memory_file(f"penstock function {name}", len(function_pickle))
         self._selector = selectors.DefaultSelector()
-        # A daemon: a pool nobody closed must not keep Python from exiting, and is finalized then.
-        self._thread = threading.Thread(
-            target=self._run, name=f"penstock workers of {name}", daemon=True
-        )
+        self._crew = Crew()
         try:
             write_all(self._function_fd, function_pickle, 0)
             self._selector.register(self._wake_fd, selectors.EVENT_READ)
-            self._thread.start()
         except BaseException as error:
             self._shut_down(error)
+            raise
+
+    def start(self) -> None:
+        """Start the thread, and on it the workers."""
+        try:
+            self._crew.start([f"penstock workers of {self.name}"], self._run)
+        except BaseException as error:
+            self._crew.settle()
+            if len(self._crew):
+                self.close()  # Ctrl-C: from its start on, the thread alone lets go of things.
+            else:
+                self._shut_down(error)
             raise
 
     def post(self, task: Task) -> None:
@@ -74,8 +83,7 @@ class Service:
                 self._is_closing = True
                 os.eventfd_write(self._wake_fd, 1)
         # A garbage collection on our own thread may be what closes: then this round is the last.
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._crew.join()
 
     def pids(self) -> list[int]:
         """Return the process ids of the workers that live."""
@@ -86,6 +94,8 @@ class Service:
         return sum(worker.set_aside_nbytes for worker in tuple(self._workers))
 
     def _run(self) -> None:
+        if self._is_closed:
+            return
         try:
             block_interrupts()
             while len(self._workers) < self._num_workers:

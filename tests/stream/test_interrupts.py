@@ -1,0 +1,87 @@
+"""Ctrl-C at any moment: it reaches the loop, nothing hangs, nothing is left, and the next epoch is whole."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+# An alarm strikes the main thread between any two lines, as Ctrl-C does, but thousands of times.
+STRIKES = """
+import collections, faulthandler, random, signal, sys, threading, time
+import numpy as np
+import penstock as ps
+from penstock.memory import process_ledger
+
+count = collections.Counter()
+# Python itself loses an exception that strikes in a destructor or a callback.
+sys.unraisablehook = lambda args: count.update(["lost"])
+is_armed = False
+
+def strike(*args):
+    global is_armed
+    if is_armed:
+        is_armed = False
+        raise KeyboardInterrupt
+
+def left():
+    return [t.name for t in threading.enumerate() if t.name.startswith("penstock")]
+
+signal.signal(signal.SIGALRM, strike)
+rows = ps.from_arrays(np.arange(2000))
+chains = {
+    "rows": rows.shuffle(seed=1).batch(2),
+    "filter": rows.filter(lambda x: True).with_options(threads=2, processes=0),
+    "map": rows.map(lambda x: x + 0).with_options(threads=2, processes=0),
+    "generator": ps.from_generator(lambda: map(np.int64, range(2000)), ps.ArraySpec((), "int64")).batch(8),
+    "mix": ps.mix([rows.filter(lambda x: True), rows.skip(9)], weights=[1, 1], seed=1, stop="all").batch(3),
+    "processes": rows.map(lambda x: x + 0).batch(100).with_options(processes=2),
+}
+ds, seconds = chains[sys.argv[1]], float(sys.argv[2])
+started = time.perf_counter()
+total = sum(int(np.sum(x)) for x in ds)
+epoch = time.perf_counter() - started
+end = time.perf_counter() + seconds
+while time.perf_counter() < end:
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        is_armed = True
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, epoch))
+        got = sum(int(np.sum(x)) for x in ds)
+        is_armed = False
+        assert got == total, (got, total)
+        count["whole"] += 1
+    except KeyboardInterrupt:
+        count["struck"] += 1
+    is_armed = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    patience = time.perf_counter() + 10
+    while left() or process_ledger.granted:
+        assert time.perf_counter() < patience, (left(), process_ledger.granted)
+        time.sleep(1e-3)
+faulthandler.cancel_dump_traceback_later()
+assert sum(int(np.sum(x)) for x in ds) == total
+print(count["struck"])
+"""
+
+
+def strike(chain: str, seconds: float) -> int:
+    """Strike epoch after epoch of a chain for so long; return how often that was."""
+    command = [sys.executable, "-c", textwrap.dedent(STRIKES), chain, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return int(done.stdout)
+
+
+CHAINS = ["rows", "filter", "map", "generator", "mix", "processes"]
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_ctrl_c_at_any_moment_ends_the_epoch_and_leaves_nothing(chain: str):
+    assert strike(chain, seconds=2) >= 3
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("chain", CHAINS)
+def test_ctrl_c_at_thousands_of_moments(chain: str):
+    assert strike(chain, seconds=60) >= 50
