@@ -32,8 +32,8 @@ class Resources:
 
     def close(self) -> None:
         """Close all of it, the newest first."""
-        with self._lock:
-            kept = list(self._kept.values())
-            self._kept.clear()
-        for one in reversed(kept):
+        while self._kept:
+            key, one = next(reversed(self._kept.items()))
             one.close()
+            # Not before: what Ctrl-C keeps from being closed is closed at the next try.
+            self._kept.pop(key, None)

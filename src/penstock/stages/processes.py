@@ -243,8 +243,10 @@ class RemoteMap:
 
     def close(self) -> None:
         """End the processes."""
-        self.pool.close()
-        self.account.close()
+        try:
+            self.pool.close()
+        finally:
+            self.account.close()
 
     def run(
         self, fill: Callable[[Block], None], numbers: Index, out: Block, context: Context

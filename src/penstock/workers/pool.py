@@ -144,7 +144,8 @@ class WorkerPool(Closing):
 
     def close(self) -> None:
         """End the workers and fail what is under way; views of the arenas stay valid."""
-        self._finalizer()
+        _close(self._service, self._arenas, self._owner_pid)
+        self._finalizer.detach()
 
     def _place(self, array: Array, used: dict[int, Arena]) -> Place:
         for arena in tuple(self._arenas.values()):
