@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.memory import process_ledger
 
 count = collections.Counter()
-# Python itself loses an exception that strikes in a destructor or a callback.
+# An exception that strikes in a destructor or a callback is lost by Python itself, with what that was to do.
 sys.unraisablehook = lambda args: count.update(["lost"])
 is_armed = False
 
@@ -25,7 +25,7 @@ def strike(*args):
         raise KeyboardInterrupt
 
 def left():
-    return [t.name for t in threading.enumerate() if t.name.startswith("penstock")]
+    return {t.name for t in threading.enumerate() if t.name.startswith("penstock")}
 
 signal.signal(signal.SIGALRM, strike)
 rows = ps.from_arrays(np.arange(2000))
@@ -37,6 +37,7 @@ chains = {
     "mix": ps.mix([rows.filter(lambda x: True), rows.skip(9)], weights=[1, 1], seed=1, stop="all").batch(3),
     "processes": rows.map(lambda x: x + 0).batch(100).with_options(processes=2),
 }
+lost, stays, granted = 0, set(), 0
 ds, seconds = chains[sys.argv[1]], float(sys.argv[2])
 started = time.perf_counter()
 total = sum(int(np.sum(x)) for x in ds)
@@ -56,9 +57,12 @@ while time.perf_counter() < end:
     is_armed = False
     signal.setitimer(signal.ITIMER_REAL, 0)
     patience = time.perf_counter() + 10
-    while left() or process_ledger.granted:
-        assert time.perf_counter() < patience, (left(), process_ledger.granted)
+    while left() > stays or process_ledger.granted > granted:
+        if time.perf_counter() > patience:
+            assert count["lost"] > lost, (left() - stays, process_ledger.granted)
+            stays, granted = left(), process_ledger.granted
         time.sleep(1e-3)
+    lost = count["lost"]
 faulthandler.cancel_dump_traceback_later()
 assert sum(int(np.sum(x)) for x in ds) == total
 print(count["struck"])

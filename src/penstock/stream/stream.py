@@ -191,11 +191,11 @@ class _Engine:
         done.acquire(timeout=_GRACE_SECONDS)
 
     def close(self) -> None:
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
         try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._is_closed = True
             self._close()
         except BaseException:
             self._is_closed = (
