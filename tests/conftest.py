@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -20,6 +21,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A shell that starts something in the background has it ignore Ctrl-C, and so would every child that a test strikes.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long a thread that was told to stop may take to do so.
 GRACE_SECONDS = 5.0

@@ -300,3 +300,17 @@ def test_the_warning_for_batches_that_pile_up_is_given_once_at_the_line_of_the_l
     assert len(kept) == 400
     assert len(ours) == 1
     assert ours[0].filename == __file__
+
+
+def test_a_cache_in_a_cycle_of_garbage_does_not_keep_its_memory():
+    ds = ps.from_arrays(np.zeros((1000, 100)))
+    gc.disable()
+    try:
+        for _ in range(5):
+            cached = ds.map(lambda x: x).cache().with_options(memory="2MB")
+            cycle: list[Any] = [cached]
+            cycle.append(cycle)
+            assert sum(1 for _ in cached) == 1000
+            del cached, cycle
+    finally:
+        gc.enable()

@@ -43,7 +43,7 @@ started = time.perf_counter()
 total = sum(int(np.sum(x)) for x in ds)
 epoch = time.perf_counter() - started
 end = time.perf_counter() + seconds
-while time.perf_counter() < end:
+while time.perf_counter() < end or count["struck"] < 3:
     faulthandler.dump_traceback_later(60, exit=True)
     try:
         is_armed = True
@@ -82,7 +82,7 @@ CHAINS = ["rows", "filter", "map", "generator", "mix", "processes"]
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_ctrl_c_at_any_moment_ends_the_epoch_and_leaves_nothing(chain: str):
-    assert strike(chain, seconds=2) >= 3
+    assert strike(chain, seconds=2) >= 3  # However long that takes on a busy machine.
 
 
 @pytest.mark.soak

@@ -1,5 +1,6 @@
 """One ledger a process: what every stream was promised, what it maps, and what its consumer keeps."""
 
+import gc
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class Ledger:
 
     def admit(self, account: Account, *, budget: int, need: int, want: int, why: str) -> None:
         """Promise an account `need` to `want` bytes, or raise with the budget that would do."""
+        self._collect_if_short(need, budget)
         with self.lock:
             others = self.granted
             room = budget - others
@@ -84,6 +86,7 @@ class Ledger:
 
     def extend(self, account: Account, nbytes: int, *, budget: int, why: str) -> None:
         """Promise an account `nbytes` more, or raise with the budget that would do."""
+        self._collect_if_short(nbytes, budget)
         with self.lock:
             others = self.granted - account.grant
             if others + account.grant + nbytes > budget:
@@ -94,6 +97,14 @@ class Ledger:
                 self.drop_reserve()
             account.grant += nbytes
             account.limit += nbytes
+
+    def _collect_if_short(self, nbytes: int, budget: int) -> None:
+        """Free caches that nobody can reach any more, if there is no room: they may be in a cycle of garbage.
+
+        Not under the lock: a stream among them waits for its threads, which may need it.
+        """
+        if self.accounts and self.granted + nbytes > budget:
+            gc.collect()
 
     def _refusal(self, name: str, budget: int, need: int, others: int, why: str) -> str:
         least = need + others
