@@ -303,11 +303,11 @@ def test_the_warning_for_batches_that_pile_up_is_given_once_at_the_line_of_the_l
 
 
 def test_a_cache_in_a_cycle_of_garbage_does_not_keep_its_memory():
-    ds = ps.from_arrays(np.zeros((1000, 100)))
+    ds = ps.from_arrays(np.zeros((1000, 1000)))
     gc.disable()
     try:
         for _ in range(5):
-            cached = ds.map(lambda x: x).cache().with_options(memory="2MB")
+            cached = ds.cache().with_options(memory="12MB")  # Not enough for two.
             cycle: list[Any] = [cached]
             cycle.append(cycle)
             assert sum(1 for _ in cached) == 1000
