@@ -356,16 +356,24 @@ class Dataset:
         """
         return statistics(Stream(make_plan(self.node, self.options)), self.node)
 
-    def to_keras(self, *, class_weight: dict[int, float] | None = None) -> Any:
+    def to_keras(
+        self,
+        *,
+        class_weight: dict[int, float] | None = None,
+        device_memory: int | str | None = None,
+    ) -> Any:
         """Return what `model.fit`, `evaluate` and `predict` take as data, on each backend of Keras.
 
         Each epoch of `fit` is the next one of the dataset. `model.fit(ds.to_keras(), epochs=3)`.
-        It takes the memory of the stream; nothing is copied on the CPU.
+        It takes the memory of the stream; nothing is copied on the CPU. Data that fits
+        `device_memory` (by default half of what an accelerator has free) is copied to the device
+        once, and gathered there.
         """
         from penstock.adapters.keras_feed import keras_feed
         from penstock.adapters.recipe import Recipe
 
-        return keras_feed(Recipe(self.node, self.options), class_weight=class_weight)
+        recipe = Recipe(self.node, self.options)
+        return keras_feed(recipe, class_weight=class_weight, device_memory=device_memory)
 
     def write(
         self,
@@ -434,12 +442,22 @@ class Dataset:
         recipe = Recipe(self.node, self.options)
         return torch_feed(recipe, device=device, device_memory=device_memory)
 
-    def to_tf(self, *, device: str | None = None, state: dict[str, Any] | None = None) -> Any:
-        """Return a `tf.data.Dataset` of the batches; each iteration of it is the next epoch."""
+    def to_tf(
+        self,
+        *,
+        device: str | None = None,
+        state: dict[str, Any] | None = None,
+        device_memory: int | str | None = None,
+    ) -> Any:
+        """Return a `tf.data.Dataset` of the batches; each iteration of it is the next epoch.
+
+        Data that fits `device_memory` is copied to the device once, and gathered there.
+        """
         from penstock.adapters.recipe import Recipe
         from penstock.adapters.tf_feed import tf_feed
 
-        return tf_feed(Recipe(self.node, self.options), device=device, state=state)
+        recipe = Recipe(self.node, self.options)
+        return tf_feed(recipe, device=device, state=state, device_memory=device_memory)
 
     def _with(self, stage: Stage) -> "Dataset":
         node = stage.build(self.node)

@@ -83,12 +83,14 @@ def test_bytes_are_copied_once_if_resident_and_once_an_epoch_if_streamed(make):
     for epoch in (1, 2, 3):
         assert len(list(resident)) == len(list(streamed)) == len(ds)
         assert resident.traffic.to_device_nbytes == data
-        assert resident.traffic.index_nbytes == epoch * NUM_ROWS * 8
+        assert resident.traffic.index_nbytes == epoch * NUM_ROWS * 4
         assert streamed.traffic.to_device_nbytes == epoch * data
     assert "resident on the device" in str(resident.explain())
-    assert "streamed to the device: its 16 KB against 16 KB" in str(streamed.explain())
+    assert "kept in memory and streamed to the device: its 16 KB against 16 KB" in str(
+        streamed.explain()
+    )
     mapped = make(ds.map(lambda row: row), device_memory="1GB")
-    assert "streamed to the device: only arrays" in str(mapped.explain())
+    assert "streamed to the device: map(<lambda>) calls a function" in str(mapped.explain())
 
 
 def address(leaf):

@@ -19,13 +19,15 @@ def fit_arrays(
     validation_split: float = 0.0,
     validation_data: Any = None,
     memory: int | str | None = None,
+    device_memory: int | str | None = None,
     **fit_arguments: Any,
 ) -> Any:
     """Return `model.fit(x, y, ...)`, read a batch at a time from wherever the arrays are.
 
     Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are.
     `validation_split` sets the last part of the rows aside, before shuffling, without a copy. It takes
-    at most `memory` (by default half of what is free) beyond the arrays.
+    at most `memory` (by default half of what is free) beyond the arrays. Training data that fits
+    `device_memory` is copied to the device once, and validation data if it fits what that leaves.
 
         ps.fit_arrays(model, x, y, batch_size=32, epochs=3)     # was: model.fit(x, y, batch_size=32, epochs=3)
     """
@@ -47,9 +49,11 @@ def fit_arrays(
             )
     if shuffle:
         rows = rows.shuffle(seed=seed)
+    feed = _feed(rows, batch_size, memory, device_memory)
     if held_out is not None:
-        fit_arguments["validation_data"] = _feed(held_out, batch_size, memory)
-    return model.fit(_feed(rows, batch_size, memory), **fit_arguments)
+        left = None if device_memory is None else feed.residency.left_nbytes
+        fit_arguments["validation_data"] = _feed(held_out, batch_size, memory, left)
+    return model.fit(feed, **fit_arguments)
 
 
 def _rows(x: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -63,6 +67,10 @@ def _nest(part: Any) -> Any:
     return tuple(part) if is_several else part
 
 
-def _feed(rows: Dataset, batch_size: int, memory: int | str | None) -> Any:
+def _feed(
+    rows: Dataset, batch_size: int, memory: int | str | None, device_memory: int | str | None
+) -> Any:
     batches = rows.batch(batch_size)
-    return (batches if memory is None else batches.with_options(memory=memory)).to_keras()
+    if memory is not None:
+        batches = batches.with_options(memory=memory)
+    return batches.to_keras(device_memory=device_memory)

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 try:
@@ -18,10 +19,14 @@ from penstock.adapters import keras_calls
 from penstock.adapters.keras_batches import check_parts, preparation, prepared_spec
 from penstock.adapters.keras_calls import Role
 from penstock.adapters.keras_checkpoint import Checkpoint
-from penstock.adapters.keras_pass import Pass, State
+from penstock.adapters.keras_pass import Pass
 from penstock.adapters.keras_predict import normalization, predict_to
+from penstock.adapters.keras_residency import KerasResidency
 from penstock.adapters.mapping import Convert, chained, leafwise
 from penstock.adapters.recipe import Recipe
+from penstock.adapters.residency import Residency
+from penstock.adapters.resident import Resident, State
+from penstock.adapters.traffic import Traffic, counting
 from penstock.nest import flatten
 from penstock.plan import Explanation
 from penstock.rows import ENDLESS
@@ -39,7 +44,13 @@ class Resume:
 class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
     """A dataset as Keras reads it. Each epoch of `fit` is the next; `evaluate` reads epoch 0."""
 
-    def __init__(self, recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        class_weight: dict[int, float] | None = None,
+        device_memory: int | str | None = None,
+    ) -> None:
         recipe.check_batched("to_keras()")
         check_parts(recipe.spec)
         self._backend = keras.backend.backend()
@@ -48,6 +59,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._recipe = recipe
         self._class_weight = class_weight
         preparation(recipe, class_weight, keras.backend.floatx())  # Fails here rather than in fit.
+        self._home = KerasResidency(recipe, class_weight, device_memory)
         self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
         self._now: tuple[str, Role | None, weakref.ref[Any] | None] = ("", None, None)
         self._first_epoch = 0
@@ -106,7 +118,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Return an iterator over batches of NumPy arrays."""
-        return self._batches(None)
+        yield from self.open(is_streamed=True)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """Return an iterator over batches; JAX takes aligned NumPy arrays without a copy."""
@@ -130,13 +142,31 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return batches of tensors: a plain iterable where that is faster, else a tf.data.Dataset."""
         import tensorflow as tf
 
-        from penstock.adapters.keras_tf import is_plain, tf_dataset
+        from penstock.adapters.keras_tf import (
+            is_on_one_device,
+            is_plain,
+            resident_dataset,
+            tf_dataset,
+        )
 
         owner = keras_calls.epoch_iterator()
         if is_plain(owner, self._recipe):
             return _Iterable(lambda: self._tf_batches(tf))
         role = None if owner is None else self._roles.get(owner)
-        return tf_dataset(self._recipe, self._spec(role), self.open, tf)
+        if not is_on_one_device(owner) and self._home.chosen.data is not None:
+            self._home.stream_because("a strategy of tf.distribute spreads each batch over devices")
+        weights = self._weights(role)
+        data = self._home.data(weights)
+        if data is None:
+            return tf_dataset(self._recipe, self._spec(role), self.open, tf)
+        return resident_dataset(
+            self._recipe,
+            data,
+            lambda: self.open(numbers_of=data),
+            tf,
+            device="/GPU:0" if tf.config.list_logical_devices("GPU") else None,
+            finish=self._home.trim(weights),
+        )
 
     # -- what a user asks ---------------------------------------------------------------------
 
@@ -156,18 +186,29 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return a `keras.layers.Normalization` set from one pass over the data, without a copy."""
         return normalization(self._recipe, field, axis)
 
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes copied to the device so far."""
+        return self._home.traffic
+
+    @property
+    def residency(self) -> Residency:
+        """Where the data lives, and why."""
+        return self._home.chosen
+
     def explain(self) -> Explanation:
-        """Return what reading will do."""
-        return self._recipe.explain()
+        """Return what reading will do, and where the data will be."""
+        return self.residency.noted(self._recipe.explain())
 
     def report(self) -> Report | None:
         """Return the report of the last epoch read; None before the first."""
         return None if self._last is None else self._last.latest.report()
 
     def close(self) -> None:
-        """End what is still being read."""
+        """End what is still being read, and let go of what is on the device."""
         if self._last is not None:
             self._last.close()
+        self.residency.close()
 
     # -- for the checkpoint -------------------------------------------------------------------
 
@@ -252,23 +293,32 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Yield the batches of one pass; nothing is opened before the first is asked for."""
         yield from self.open(converter)
 
-    def open(self, converter: Callable[[Any], Convert | None] | None = None) -> Pass:
-        """Return the pass for whoever was last announced by `on_epoch_begin`."""
+    def open(
+        self,
+        converter: Callable[[Any], Convert | None] | None = None,
+        *,
+        is_streamed: bool = False,
+        numbers_of: Resident | None = None,
+    ) -> Pass:
+        """Return the pass for whoever was last announced by `on_epoch_begin`.
+
+        It gives out row numbers instead of batches of what is on the device if that is `numbers_of`.
+        """
         call, role, owner = self._now
-        convert: Convert | None = None
-        if converter is not None:
-            leaves, structure = flatten(self._spec(role))
-            convert = leafwise(structure, [converter(leaf) for leaf in leaves])
         weights = self._weights(role)
-        prepare = chained(preparation(self._recipe, weights, keras.backend.floatx()), convert)
+        data = numbers_of
+        if data is None and call != "build" and not is_streamed:
+            data = self._home.data(weights)
+        if data is None:
+            prepare = self._preparation(role, converter, is_counted=call != "build")
+        else:
+            prepare = None if numbers_of is not None else self._home.trim(weights)
+        make = partial(Pass, self._recipe, prepare, data=data, by_number=numbers_of is not None)
         if call not in ("fit", ""):
-            epoch = self._epoch_to_come() if call == "build" else 0
-            reading = Pass(self._recipe, prepare, epoch=epoch)
+            reading = make(epoch=self._epoch_to_come() if call == "build" else 0)
         else:
             resume, self._resume = self._resume, None
-            reading = Pass(
-                self._recipe,
-                prepare,
+            reading = make(
                 epoch=0 if resume else self._epoch_to_come(),
                 state=resume.state if resume else None,
                 is_continued=role is not None and _is_continued(role),
@@ -284,6 +334,21 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if call != "build":
             self._last = reading
         return reading
+
+    def _preparation(
+        self,
+        role: Role | None,
+        converter: Callable[[Any], Convert | None] | None,
+        *,
+        is_counted: bool,
+    ) -> Convert | None:
+        """Return what makes a streamed batch one of Keras': cast, weighed, counted, converted."""
+        leaves, structure = flatten(self._spec(role))
+        return chained(
+            preparation(self._recipe, self._weights(role), keras.backend.floatx()),
+            counting(self.traffic, structure) if is_counted else None,
+            None if converter is None else leafwise(structure, [converter(f) for f in leaves]),
+        )
 
     def _epoch_to_come(self) -> int:
         return self._first_epoch if self.training is None else self.training.epoch + 1
@@ -310,9 +375,14 @@ def _set_num_batches(owner: "weakref.ref[Any] | None", count: int) -> None:
         alive._num_batches = count  # noqa: SLF001  # So that Keras stops there, and does not warn.
 
 
-def keras_feed(recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> Any:
-    """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset."""
-    feed = KerasFeed(recipe, class_weight=class_weight)
+def keras_feed(
+    recipe: Recipe,
+    *,
+    class_weight: dict[int, float] | None = None,
+    device_memory: int | str | None = None,
+) -> Any:
+    """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset, which always streams."""
+    feed = KerasFeed(recipe, class_weight=class_weight, device_memory=device_memory)
     try:
         is_taken = get_data_adapter(feed) is feed
     except ValueError:

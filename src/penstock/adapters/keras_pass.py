@@ -8,9 +8,10 @@ from typing import Any
 from penstock.adapters.long_batches import join
 from penstock.adapters.mapping import Convert
 from penstock.adapters.recipe import Recipe
+from penstock.adapters.resident import Resident, ResidentStream, State
 from penstock.stream import Stream
 
-State = dict[str, Any]
+Epoch = Stream | ResidentStream
 
 
 class Pass:
@@ -30,13 +31,18 @@ class Pass:
         state: State | None = None,
         is_continued: bool = False,
         is_recorded: bool = False,
+        data: Resident | None = None,
+        by_number: bool = False,
     ) -> None:
+        """Open it; rows of `data` are gathered on the device, or only numbered, for tf.data to do so."""
         self._recipe = recipe
         self._prepare = prepare
+        self._data = data
+        self._by_number = by_number
         self.is_continued = is_continued
         self._is_recorded = is_recorded and not recipe.is_addressable
-        self.first = recipe.stream(epoch=epoch, state=state)
-        self.stream: Stream | None = self.first
+        self.first = self._open(epoch, state)
+        self.stream: Epoch | None = self.first
         self._begin = self.first.state()
         self.epoch = int(self._begin["epoch"])
         self._states: deque[tuple[int, State]] = deque()
@@ -46,8 +52,15 @@ class Pass:
         """Whether the last batch was handed out."""
         self.on_last: Callable[[int], None] | None = None
         """Called with the number of batches, just before the last one is handed out."""
-        self.latest: Stream = self.first
+        self.latest: Epoch = self.first
         """The stream read from last."""
+
+    def _open(self, epoch: int, state: State | None = None) -> Epoch:
+        if self._data is None:
+            return self._recipe.stream(epoch=epoch, state=state)
+        return ResidentStream(
+            self._recipe, self._data, epoch=epoch, state=state, by_number=self._by_number
+        )
 
     @property
     def num_batches(self) -> int | None:
@@ -70,25 +83,32 @@ class Pass:
 
     def blocks(self) -> Iterator[Any]:
         """Yield long batches of many at a time: for whoever cuts them up again by their size."""
-        structure = self._recipe.node.structure
         while True:
             stream = self.stream
             assert stream is not None
             with stream:
-                for block, size in stream.blocks():
-                    long = structure.unflatten(join(block, size))
+                for long in self._long_batches(stream):
                     yield long if self._prepare is None else self._prepare(long)
-                    del block, long
+                    del long
             self.stream = None
             if not self.is_continued:
                 return
             self._next_epoch()
 
+    def _long_batches(self, stream: Epoch) -> Iterator[Any]:
+        if isinstance(stream, ResidentStream):
+            yield from stream.numbers()
+            return
+        structure = self._recipe.node.structure
+        for block, size in stream.blocks():
+            yield structure.unflatten(join(block, size))
+            del block
+
     def _next_epoch(self) -> None:
         self.epoch += 1
-        self.stream = self.latest = self._recipe.stream(epoch=self.epoch)
+        self.stream = self.latest = self._open(self.epoch)
 
-    def _epoch(self, stream: Stream) -> Iterator[Any]:
+    def _epoch(self, stream: Epoch) -> Iterator[Any]:
         prepare = self._prepare
         known = self._known_remaining(stream)
         if known is None:
@@ -106,14 +126,14 @@ class Pass:
             self._ends(stream, known)
             yield last
 
-    def _known_remaining(self, stream: Stream) -> int | None:
+    def _known_remaining(self, stream: Epoch) -> int | None:
         """Return how many batches there are to come, where the state follows from a number."""
         total = self._recipe.num_batches
         if total is None or not self._recipe.is_addressable:
             return None
         return total - (int(self._begin["element"]) if stream is self.first else 0)
 
-    def _unknown(self, stream: Stream) -> Iterator[Any]:
+    def _unknown(self, stream: Epoch) -> Iterator[Any]:
         """Yield batches one behind the stream, so as to know which is the last."""
         missing = object()
         current = next(stream, missing)
@@ -128,7 +148,7 @@ class Pass:
             yield current if self._prepare is None else self._prepare(current)
             current = following
 
-    def _ends(self, stream: Stream, count: int) -> None:
+    def _ends(self, stream: Epoch, count: int) -> None:
         stream.close()
         if not self.is_continued:
             self.is_ended = True

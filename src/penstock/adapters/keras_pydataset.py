@@ -6,6 +6,7 @@ import keras
 
 from penstock.adapters.keras_batches import check_parts, preparation
 from penstock.adapters.recipe import Recipe
+from penstock.adapters.residency import Residency
 from penstock.nest import unflatten
 from penstock.rows import Rows, plain_context
 
@@ -16,6 +17,8 @@ class PyDatasetFeed(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has n
     It reads a batch when it is asked for one, so it is slower than the adapter, needs rows that can be
     had by number, and has no checkpoint.
     """
+
+    residency = Residency("this version of Keras asks for batches in any order")
 
     def __init__(self, recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> None:
         super().__init__(workers=1)

@@ -5,7 +5,9 @@ from typing import Any
 
 from penstock.adapters.keras_pass import Pass
 from penstock.adapters.long_batches import can_join
+from penstock.adapters.mapping import Convert
 from penstock.adapters.recipe import Recipe
+from penstock.adapters.resident import INDEX_DTYPE, Resident
 from penstock.adapters.tf_blocks import dataset_of_batches, dataset_of_blocks
 from penstock.spec import ArraySpec
 
@@ -19,9 +21,15 @@ def is_plain(epoch_iterator: Any, recipe: Recipe) -> bool:
     has_parts = isinstance(recipe.spec, tuple) and len(recipe.spec) > 1
     if has_parts and not isinstance(recipe.spec[1], ArraySpec):
         return False
+    return is_on_one_device(epoch_iterator) and epoch_iterator.steps_per_execution == 1
+
+
+def is_on_one_device(epoch_iterator: Any) -> bool:
+    """Whether there is no strategy that would cut batches up."""
+    if epoch_iterator is None:
+        return False
     strategy = getattr(epoch_iterator, "_distribute_strategy", None)
-    is_default = strategy is None or type(strategy).__name__ == "_DefaultDistributionStrategy"
-    return is_default and epoch_iterator.steps_per_execution == 1
+    return strategy is None or type(strategy).__name__ == "_DefaultDistributionStrategy"
 
 
 def tf_dataset(recipe: Recipe, spec: Any, open_pass: Callable[[], Pass], tf: Any) -> Any:
@@ -38,3 +46,26 @@ def tf_dataset(recipe: Recipe, spec: Any, open_pass: Callable[[], Pass], tf: Any
     assert recipe.batch_size is not None
     is_whole = all(field.spec.is_fixed for field in recipe.node.fields)
     return dataset_of_blocks(blocks, spec, recipe.batch_size, is_whole=is_whole, tf=tf)
+
+
+def resident_dataset(
+    recipe: Recipe,
+    data: Resident,
+    open_pass: Callable[[], Pass],
+    tf: Any,
+    *,
+    device: str | None = None,
+    finish: Convert | None = None,
+) -> Any:
+    """Return a tf.data.Dataset that gathers batches of what is on the device, by numbers from a pass."""
+
+    def gather(rows: Any) -> Any:
+        batch = data.gather(rows)
+        return batch if finish is None else finish(batch)
+
+    numbers = tf_dataset(recipe, ArraySpec((None,), INDEX_DTYPE), open_pass, tf)
+    if device is None:
+        return numbers.map(gather)
+    # Unverified on hardware: tf.data runs what follows a copy to a device there, too.
+    with tf.device(device):
+        return numbers.apply(tf.data.experimental.copy_to_device(device)).map(gather)

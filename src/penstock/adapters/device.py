@@ -1,0 +1,29 @@
+"""What a framework must be able to do for data to stay on its device."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+
+class Device(ABC):
+    """Tables on a device: written a piece at a time, and gathered from by row number."""
+
+    @abstractmethod
+    def free_nbytes(self) -> int | None:
+        """Return what an accelerator has left; None for a CPU, or where it does not say."""
+
+    @abstractmethod
+    def allocate(self, num_rows: int, like: Any) -> Any:
+        """Return a table of so many rows such as those of a leaf, or of a table that it replaces."""
+
+    @abstractmethod
+    def write(self, table: Any, start: int, leaf: Any) -> Any:
+        """Return the table with the rows of a leaf from `start` on; nothing waits to be read then."""
+
+    @abstractmethod
+    def gather(self, tables: Sequence[Any], rows: Any) -> list[Any]:
+        """Return these rows of each table."""
+
+    @abstractmethod
+    def nbytes(self, leaf: Any) -> int:
+        """Return the bytes of a leaf on the device."""
