@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,10 +31,6 @@ def is_odd(x: Any, y: Any) -> bool:
 
 def scaled(x: Any, y: Any) -> dict[str, Any]:
     return {"sum": x.sum(), "x": x * 2, "name": str(y)}
-
-
-def noisy(x: Any, y: Any, random: np.random.Generator) -> Any:
-    return y * 1000 + random.integers(1000)
 
 
 def batch_scaled(x: Any, y: Any) -> Any:
@@ -256,76 +252,6 @@ class TestStagesThatFollowTheEpoch(StageConformance):
         assert_same(run(ds.cache(), epoch=1), case.elements)
 
 
-MIXES = {f"{stop}, {kind}": (stop, kind) for stop in ("first", "all") for kind in ("rows", "flow")}
-
-
-class TestMix(StageConformance):
-    @pytest.fixture(params=MIXES)
-    def case(self, request: pytest.FixtureRequest) -> Case:
-        stop, kind = MIXES[request.param]
-
-        def make(kind: str = kind) -> ps.Dataset:
-            ds = INPUTS[kind]()
-            return ps.mix(
-                [ds, ds.map(lambda x, y: (x, y + 100)).take(9)], weights=[3, 1], stop=stop
-            )
-
-        # The flow must give what the rows give: those are found from the pattern, row by row.
-        return Case(make, run(make("rows")), has_length=False, is_pickled=False)
-
-
-def owners(ds: ps.Dataset) -> list[int]:
-    return [int(y) // 1_000_000 for y in ds]
-
-
-def parts(*lengths: int) -> list[ps.Dataset]:
-    return [ps.from_arrays(np.arange(n) + 1_000_000 * i) for i, n in enumerate(lengths)]
-
-
-def test_mix_gives_each_input_in_its_own_order():
-    found = [int(y) for y in ps.mix(parts(300, 200), weights=[2, 1], stop="all")]
-    assert [y for y in found if y < 1_000_000] == list(range(300))
-    assert [y - 1_000_000 for y in found if y >= 1_000_000] == list(range(200))
-
-
-def test_mix_follows_its_weights_everywhere():
-    found = np.array(owners(ps.mix(parts(90_000, 30_000), weights=[3, 1])))
-    for start in range(0, 60_000, 10_000):
-        assert abs((found[start : start + 10_000] == 0).mean() - 0.75) < 0.02
-
-
-def test_mix_until_the_first_ends_stops_where_a_row_is_missing():
-    ds = ps.mix(parts(10, 500), stop="first")
-    found = owners(ds)
-    assert found.count(0) == 10
-    assert len(ds) == len(found)
-    longer = owners(ps.mix(parts(11, 500), stop="first"))
-    assert longer[: len(found)] == found
-    assert longer[len(found)] == 0
-
-
-def test_mix_until_all_end_gives_every_row_once():
-    ds = ps.mix(parts(10, 50, 7), weights=[0.2, 5, 1], stop="all", seed=3)
-    assert len(ds) == 67
-    found = sorted(divmod(int(y), 1_000_000) for y in ds)
-    assert found == [(i, row) for i, n in enumerate((10, 50, 7)) for row in range(n)]
-
-
-def test_mix_depends_on_its_seed_and_not_on_the_epoch():
-    make = {seed: ps.mix(parts(50, 50), seed=seed) for seed in (0, 1)}
-    assert owners(make[0]) == owners(make[0])
-    assert owners(make[0]) != owners(make[1])
-
-
-def test_mix_with_what_never_ends_stops_with_the_first_or_never():
-    a, b = parts(20, 5)
-    found = owners(ps.mix([a, b.repeat()]))
-    assert found.count(0) == 20
-    with pytest.raises(TypeError, match="infinite"):
-        len(ps.mix([a, b.repeat()], stop="all"))
-    assert len(list(ps.mix([a, b.repeat()], stop="all").take(200))) == 200
-
-
 def test_reduce_folds_the_rows_in_order():
     assert numbered().reduce(lambda seen, row: [*seen, int(row[1])], []) == list(range(NUM_ROWS))
     assert numbered().filter(keep).reduce(lambda count, row: count + 1, 0) == NUM_ROWS
@@ -372,81 +298,6 @@ def test_statistics_of_nothing_are_none():
 def test_statistics_of_ragged_rows_count_values():
     found = ps.from_arrays([np.array([1.0, 2.0]), np.array([3.0])]).statistics()
     assert (found.count, found.mean, found.maximum) == (3, 2.0, 3.0)
-
-
-def test_a_seeded_map_depends_on_seed_epoch_and_row_alone():
-    ds = numbered().map(noisy, seed=1)
-    first = [int(v) for v in run(ds)]
-    assert [int(v) for v in run(ds.with_options(threads=0))] == first
-    assert [int(v) for v in run(ds.skip(5))] == first[5:]
-    assert [int(v) for v in run(ds, epoch=1)] != first
-    assert [int(v) for v in run(numbered().map(noisy, seed=2))] != first
-    assert [int(v) for v in run(ds.repeat(2))][:NUM_ROWS] == first
-    assert [int(v) for v in run(ds.repeat(2))][NUM_ROWS:] == [int(v) for v in run(ds, epoch=1)]
-    assert [int(v) for v in run(ds.cache(), epoch=1)] == first
-
-
-def test_map_runs_once_a_row_and_once_more_when_the_chain_is_built():
-    calls: list[int] = []
-    ds = ps.from_arrays(np.arange(50)).map(lambda x: (calls.append(int(x)), x)[1])
-    assert calls == [0]
-    list(ds.with_options(processes=0))  # Else it is measured first, on the first row.
-    assert sorted(calls[1:]) == list(range(50))
-
-
-def test_map_with_a_spec_is_not_run_when_the_chain_is_built():
-    def fails(x: Any) -> Any:
-        raise AssertionError
-
-    ds = ps.from_arrays(np.arange(5)).map(fails, spec=ps.ArraySpec((), "f4"))
-    assert ds.spec == ps.ArraySpec((), "f4")
-
-
-def test_map_may_return_one_array_again_and_again():
-    buffer = np.zeros(2)
-
-    def fill(x: Any) -> Any:
-        buffer[:] = x
-        return buffer
-
-    for spec in (ps.ArraySpec((2,), "f8"), ps.ArraySpec((None,), "f8")):
-        ds = ps.from_arrays(np.arange(4.0)).map(fill, spec=spec).with_options(threads=0)
-        assert [row.tolist() for row in ds] == [[i, i] for i in range(4)]
-
-
-def test_map_of_fixed_width_text_gives_text():
-    ds = ps.from_arrays(np.array(["a", "bcd"], "U5")).map(lambda s: s + "!")
-    assert ds.spec == ps.ArraySpec((), str)
-    assert list(ds) == ["a!", "bcd!"]
-    assert list(ps.from_arrays(np.array([b"a", b"bcd"])).map(lambda s: s)) == [b"a", b"bcd"]
-
-
-def test_map_of_batches_of_text_without_rows_can_be_built():
-    ds = ps.from_arrays(["a", "b"]).batch(2).take(0).map(lambda batch: batch)
-    assert list(ds) == []
-
-
-def test_map_may_change_its_rows_in_place():
-    array = np.zeros((6, 2))
-
-    def change(x: Any) -> Any:
-        x += 1
-        return x
-
-    ds = ps.from_arrays(array).map(change)
-    assert sum(float(x.sum()) for x in ds) == 12
-    assert array.sum() == 0
-
-
-def test_map_gets_a_named_tuple_and_a_dict_whole_and_a_tuple_in_parts():
-    class Pair(NamedTuple):
-        a: Any
-        b: Any
-
-    x = np.arange(3)
-    assert [int(v) for v in ps.from_arrays(Pair(x, x)).map(lambda p: p.a + p.b)] == [0, 2, 4]
-    assert [int(v) for v in ps.from_arrays({"a": x}).map(lambda d: d["a"])] == [0, 1, 2]
-    assert [int(v) for v in ps.from_arrays((x, (x, x))).map(lambda a, bc: a + bc[1])] == [0, 2, 4]
 
 
 def test_cache_reads_its_input_once():
