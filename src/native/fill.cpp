@@ -21,6 +21,8 @@ namespace {
 struct Column {
   nb::object array;  // keeps `data` and `descr` alive
   char* data;
+  int64_t group_rows;  // rows of a batch, where the rows are those of several
+  int64_t group_stride;
   int64_t stride;
   int64_t num_rows;
   size_t row_nbytes;
@@ -102,26 +104,30 @@ bool put(const Column& column, PyObject* value, char* to) {
 class RowFiller {
  public:
   // keys: None for rows that are a value each, a number for tuples of so many, a tuple of keys for dicts.
-  RowFiller(nb::tuple columns, nb::object keys) : keys_(std::move(keys)) {
+  // is_grouped: the first two axes are those of the rows, not one.
+  RowFiller(nb::tuple columns, nb::object keys, bool is_grouped) : keys_(std::move(keys)) {
+    const int lead = is_grouped ? 2 : 1;
     for (nb::handle item : columns) {
       if (!PyArray_Check(item.ptr())) throw nb::type_error("columns must be arrays.");
       auto* array = reinterpret_cast<PyArrayObject*>(item.ptr());
-      const int num_dims = PyArray_NDIM(array) - 1;
+      const int num_dims = PyArray_NDIM(array) - lead;
       if (num_dims < 0) throw nb::value_error("columns must have an axis of rows.");
       if (!PyArray_ISWRITEABLE(array)) throw nb::value_error("columns must be writable.");
       PyArray_Descr* descr = PyArray_DESCR(array);
       if (PyDataType_REFCHK(descr)) throw nb::value_error("columns must hold no objects.");
       const bool is_empty = PyArray_SIZE(array) == 0;  // NumPy's strides mean nothing then.
       size_t nbytes = static_cast<size_t>(PyDataType_ELSIZE(descr));
-      for (int axis = num_dims; axis > 0; --axis) {
+      for (int axis = num_dims + lead - 1; axis >= lead; --axis) {
         if (!is_empty && PyArray_DIM(array, axis) > 1 && PyArray_STRIDE(array, axis) != static_cast<npy_intp>(nbytes)) {
           throw nb::value_error("the rows of columns must be contiguous.");
         }
         nbytes *= static_cast<size_t>(PyArray_DIM(array, axis));
       }
       const bool is_number = num_dims == 0 && PyTypeNum_ISNUMBER(descr->type_num) && PyArray_ISNOTSWAPPED(array);
-      columns_.push_back({nb::borrow(item), PyArray_BYTES(array), PyArray_STRIDE(array, 0), PyArray_DIM(array, 0),
-                          nbytes, descr, num_dims, PyArray_DIMS(array) + 1, is_number});
+      const int64_t group_rows = PyArray_DIM(array, lead - 1);
+      columns_.push_back({nb::borrow(item), PyArray_BYTES(array), group_rows, is_grouped ? PyArray_STRIDE(array, 0) : 0,
+                          PyArray_STRIDE(array, lead - 1), is_grouped ? PyArray_DIM(array, 0) * group_rows : group_rows,
+                          nbytes, descr, num_dims, PyArray_DIMS(array) + lead, is_number});
     }
     const bool is_dict = PyTuple_CheckExact(keys_.ptr());
     if (!is_dict && !keys_.is_none() && !PyLong_CheckExact(keys_.ptr())) {
@@ -151,6 +157,14 @@ class RowFiller {
     return nb::none();
   }
 
+  // Puts one row; returns whether it is as declared.
+  bool put_one(int64_t number, nb::handle row) {
+    for (const Column& column : columns_) {
+      if (number < 0 || number >= column.num_rows) throw nb::index_error("there is no such row.");
+    }
+    return put_row(row.ptr(), number);
+  }
+
   int64_t count = 0;
 
  private:
@@ -177,7 +191,9 @@ class RowFiller {
 
   bool put_field(size_t field, PyObject* value, int64_t number) const {
     const Column& column = columns_[field];
-    return put(column, value, column.data + number * column.stride);
+    const int64_t group = number / column.group_rows;  // There is room, so there are rows.
+    char* to = column.data + group * column.group_stride + (number - group * column.group_rows) * column.stride;
+    return put(column, value, to);
   }
 
   std::vector<Column> columns_;
@@ -194,7 +210,10 @@ int import_numpy() {
 void bind_fill(nb::module_& m) {
   if (import_numpy() != 0) throw nb::python_error();
   nb::class_<RowFiller>(m, "RowFiller", "Puts rows of Python objects into columns, a block at a time.")
-      .def(nb::init<nb::tuple, nb::object>(), nb::arg("columns"), nb::arg("keys").none())
+      .def(nb::init<nb::tuple, nb::object, bool>(), nb::arg("columns"), nb::arg("keys").none(),
+           nb::arg("is_grouped") = false)
+      .def("put", &RowFiller::put_one, nb::arg("number"), nb::arg("row"),
+           "Put one row; return whether it is as declared. If not, some of its fields may have been put.")
       .def("fill", &RowFiller::fill, nb::arg("rows"), nb::arg("start"), nb::arg("stop"),
            "Put rows `start` to `stop`; return the first that is not as declared, in a tuple, or None.")
       .def_ro("count", &RowFiller::count, "The row after the last one that was put.");

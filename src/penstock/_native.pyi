@@ -102,9 +102,10 @@ def read_ranges(
     """
 
 class RowFiller:
-    """Puts rows of Python objects into columns, a block at a time.
+    """Puts rows of Python objects into columns, one by one or a block at a time.
 
-    `columns` are writable arrays, an item a row, whose rows are contiguous. `keys` is None for rows that are a
+    `columns` are writable arrays, an item a row, whose rows are contiguous; with `is_grouped` an item is a batch, and
+    rows are numbered through all of them. `keys` is None for rows that are a
     value each, a number for tuples of so many fields, or the keys of dicts. A value must be an array of the very
     dtype and shape of its column, C-contiguous; a column without a shape also takes a number that fits.
 
@@ -115,8 +116,14 @@ class RowFiller:
     count: int
 
     def __init__(
-        self, columns: tuple[npt.NDArray[Any], ...], keys: int | tuple[Any, ...] | None
+        self,
+        columns: tuple[npt.NDArray[Any], ...],
+        keys: int | tuple[Any, ...] | None,
+        is_grouped: bool = False,
     ) -> None: ...
+    def put(self, number: int, row: Any) -> bool:
+        """Put one row; return whether it is as declared. If not, some of its fields may have been put."""
+
     def fill(self, rows: Iterator[Any], start: int, stop: int) -> tuple[Any] | None:
         """Put rows `start` to `stop`, or as many as there are.
 

@@ -78,6 +78,33 @@ def test_a_row_is_put_as_numpy_does_it_or_left_to_the_caller(drawn, form):
         assert column.tobytes() == expected.tobytes()
 
 
+@given(
+    st.lists(fields(), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 4), st.booleans()
+)
+def test_a_single_row_goes_to_its_place_in_batches(drawn, num_groups, group_rows, is_padded):
+    """Batches lie apart, each on 64 bytes: what is between them stays as it is."""
+    columns, wholes = [], []
+    for column, _ in drawn:
+        shape = column.shape[1:]
+        whole = np.zeros((num_groups, group_rows + is_padded, *shape), column.dtype)
+        wholes.append(whole)
+        columns.append(whole[:, :group_rows])
+    values = tuple(value for _, value in drawn)
+    filler = RowFiller(tuple(columns), len(values), is_grouped=True)
+    num_rows = num_groups * group_rows
+    for number in (-1, num_rows):
+        with pytest.raises(IndexError, match="no such row"):
+            filler.put(number, values)
+    for number in range(num_rows):
+        expected = [whole.copy() for whole in wholes]
+        if not filler.put(number, values):
+            return
+        for whole, column, value in zip(wholes, expected, values, strict=True):
+            assert is_as_declared(column[0], value)
+            column[divmod(number, group_rows)] = value
+            assert whole.tobytes() == column.tobytes()
+
+
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
 def test_what_is_just_as_declared_is_never_left_to_the_caller(dtype, shape):
@@ -166,6 +193,8 @@ def test_wrong_arguments_are_refused():
     ]:
         with pytest.raises(error):
             RowFiller(columns, keys)
+    with pytest.raises(ValueError, match="axis of rows"):
+        RowFiller((np.zeros(4),), None, is_grouped=True)
     filler = RowFiller((column[::2],), None)
     for start, stop in [(-1, 1), (0, 3)]:
         with pytest.raises(IndexError, match="no room"):

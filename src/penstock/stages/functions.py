@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
+from penstock._native import RowFiller
 from penstock.columns import Block, Fixed
 from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
 from penstock.fields import Field
-from penstock.nest import Structure, builder, field_names, flatten
+from penstock.nest import Structure, builder, field_names, flatten, plain_keys
 from penstock.order import round_keys
 from penstock.rows import Executor
 from penstock.skipped import SHOWN
@@ -198,9 +199,26 @@ class Results:
         self.lists: list[list[Any]] = [[] for _ in fields]
         self.is_array = [bool(f.spec.shape) or not f.spec.is_text for f in fields]
         self.shapes = [f.spec.shape if f.spec.is_fixed else None for f in fields]
+        self.filler = self._filler()
+
+    def _filler(self) -> RowFiller | None:
+        """Return what puts results that are just as declared, all fields at once; None for other blocks."""
+        columns = [
+            sink.grouped
+            for sink in self.out.sinks
+            if isinstance(sink, Fixed) and sink.slots is None and sink.lengths is None
+        ]
+        if not columns or len(columns) < len(self.out.sinks):
+            return None
+        try:
+            return RowFiller(tuple(columns), plain_keys(self.structure), is_grouped=True)
+        except LookupError:
+            return None
 
     def put(self, row: int, result: Any, where: Callable[[], str]) -> None:
         """Put the result for one row into the block."""
+        if self.filler is not None and self.filler.put(row, result):
+            return
         if self.is_bare:
             leaves = [result]
         else:
