@@ -26,9 +26,8 @@ State = dict[str, Any]
 INDEX_DTYPE = np.dtype("int32")
 """Of row numbers: half the bytes of int64, which JAX does not have by default."""
 _PIECE_NBYTES = 1 << 21  # What is copied at a time.
-_AHEAD_ROWS = (
-    1 << 14
-)  # Rows whose numbers are worked out at a time: far cheaper than batch by batch.
+# Rows whose numbers are worked out at a time: far cheaper than batch by batch.
+_AHEAD_ROWS = 1 << 14
 _living: "weakref.WeakSet[Resident]" = weakref.WeakSet()
 
 

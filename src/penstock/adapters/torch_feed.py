@@ -8,9 +8,9 @@ except ImportError as error:
     raise ImportError("to_torch needs torch: pip install 'penstock[torch]'") from error
 
 from penstock.adapters.epochs import EpochFeed
-from penstock.adapters.mapping import Convert, leafwise
+from penstock.adapters.mapping import leafwise
 from penstock.adapters.recipe import Recipe
-from penstock.adapters.residency import Residency, choose
+from penstock.adapters.residency import choose
 from penstock.adapters.torch_arrays import converter
 from penstock.adapters.torch_device import TorchDevice
 from penstock.adapters.torch_upload import uploader
@@ -25,17 +25,10 @@ class TorchFeed(EpochFeed):
     drop_last = False
     sampler = None
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        put: Convert,
-        residency: Residency,
-        traffic: Traffic,
-        *,
-        is_ahead: bool,
-    ) -> None:
-        super().__init__(recipe, put, residency, traffic, is_ahead=is_ahead)
-        self.batch_size = recipe.batch_size
+    @property
+    def batch_size(self) -> int | None:
+        """The rows of a whole batch."""
+        return self._recipe.batch_size
 
     @property
     def dataset(self) -> "TorchFeed":

@@ -15,18 +15,15 @@ from penstock.io.reader import Bytes
 READ_NBYTES = 128 << 10
 """One read past the page cache; what is longer is read in several."""
 MOST_AT_ONCE = BOUNCE.buffer_nbytes // READ_NBYTES
-_ENOUGH = (
-    0.95  # Of the best rate: more reads at once than give that only make each of them wait longer.
-)
-_NUM_READS = (
-    2 * MOST_AT_ONCE
-)  # A trial, so that most of it has as many under way as it is meant to.
+# Of the best rate: more reads at once than give that only make each of them wait longer.
+_ENOUGH = 0.95
+# A trial: most of it then has as many under way as it is meant to.
+_NUM_READS = 2 * MOST_AT_ONCE
 _NUM_ROUNDS = 2  # The best counts: a disk has other users.
 _MOST_SECONDS = 0.2  # A disk this slow is not measured to the end.
 _AFTER_NBYTES = 64 << 20  # Read before it is worth measuring.
-_LEAST_NBYTES = (
-    64 << 20
-)  # Of a file: in a smaller one the same places would come again, from the disk's own cache.
+# Of a file: in a smaller one the same places would come again, from the disk's own cache.
+_LEAST_NBYTES = 64 << 20
 
 
 class Disk:

@@ -73,9 +73,8 @@ class LocalReader(Closing):
 
     def describe(self) -> str:
         """Return how it is read; a disk that was not read from before is measured now."""
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # Whoever reads the rows will say what is wrong.
+        # Whoever reads the rows will say what is wrong.
+        with contextlib.suppress(OSError, ValueError):
             self._start()
             try:
                 if self._is_direct:

@@ -167,9 +167,8 @@ class Pool:
         """Unmap what is idle; what is still looked at is unmapped when the last view dies."""
         with self._lock:
             self._settle()
-            while (
-                self._idle
-            ):  # Out of here first: one that is in both, after Ctrl-C, would be leased twice.
+            # Out of here first: a buffer that is in both lists, after Ctrl-C, would be leased twice.
+            while self._idle:
                 _reserve.put(self._idle.pop(), self.account.grant)
             self.account.mapped = 0
         self.account.close()

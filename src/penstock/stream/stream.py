@@ -198,9 +198,8 @@ class _Engine:
                 self._is_closed = True
             self._close()
         except BaseException:
-            self._is_closed = (
-                False  # Ctrl-C while it waited: what is left is closed with the stream.
-            )
+            # Ctrl-C while it waited: what is left is closed with the stream.
+            self._is_closed = False
             raise
 
     def _close(self) -> None:
