@@ -1,7 +1,7 @@
 """repeat: several passes over the rows, each an epoch of its own for what stands before it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -56,6 +56,11 @@ class Repeat(Stage):
         return f"repeat({'' if self.count is None else self.count})"
 
 
+def _twice(tops: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the bytes of the 1, 2, 4, ... largest rows if each is there twice."""
+    return (tops[0], *(2 * nbytes for nbytes in tops)) if tops else ()
+
+
 class RepeatedRows(StageRows):
     """Row i is row i % num_rows of pass i // num_rows."""
 
@@ -64,6 +69,8 @@ class RepeatedRows(StageRows):
     def __init__(self, stage: Repeat, node: Rows) -> None:
         super().__init__(stage, node)
         self.num_rows = stage.num_rows(node.num_rows) or 0
+        # A block may reach into the next pass, and have the largest rows twice.
+        self.fields = tuple(replace(f, tops=_twice(f.tops)) for f in node.fields)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read each pass for itself where passes differ, all at once where they don't."""
