@@ -11,7 +11,7 @@ QUICK := native/test_gather.py test_order.py test_errors.py test_layers.py test_
   memory/test_budget.py memory/test_ledger.py stream/test_user_code.py sources/test_generator.py \
   sources/test_raw.py stages/test_scatter.py stages/test_sliding.py io/test_paths.py io/test_reader.py
 
-.PHONY: setup demo test quick check format-check lint types doctest soak bench sanitize fuzz format clean
+.PHONY: FORCE setup demo test quick check format-check lint types doctest soak bench sanitize fuzz format clean
 
 setup: .venv/build.stamp
 
@@ -23,8 +23,13 @@ setup: .venv/build.stamp
 	$(BIN)/python -m pip install --quiet 'numpy>=2.0' scikit-build-core nanobind cmake ninja
 	touch $@
 
+# An editable install knows its modules by name: it is made anew when one comes, goes or moves.
+.venv/modules.txt: .venv/frameworks.stamp FORCE
+	@find src/penstock -name '*.py' | sort > $@.new; cmp -s $@ $@.new && rm $@.new || mv $@.new $@
+FORCE:
+
 # Editable: Python sources are used where they stand; the native module is rebuilt when one of its files changes.
-.venv/build.stamp: .venv/frameworks.stamp $(NATIVE)
+.venv/build.stamp: .venv/frameworks.stamp .venv/modules.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	touch $@
 

@@ -34,7 +34,7 @@ def _cost_a_row(work: Callable[[int], object], *, num_blocks: int, at_least: flo
 
 def _order(num_rows: int) -> Callable[[Path], Round]:
     def start(_: Path) -> Round:
-        from penstock.order import Permutation
+        from penstock.core.order import Permutation
 
         permutation = Permutation(num_rows, (0, 0))
         # Spread over the whole range: the cost must not depend on where a block lies.

@@ -83,7 +83,7 @@ def _bytes_read(directory: Path, *, kind: str) -> Round:
 
 def _index(directory: Path) -> Round:
     from penstock.io.paths import expand
-    from penstock.sources.tfrecord_index import _scan
+    from penstock.sources.tfrecord.index import _scan
 
     (location,) = expand(directory / "floats.tfrecord")
 

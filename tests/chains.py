@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.nest import flatten
-from penstock.order import Permutation
+from penstock.core.nest import flatten
+from penstock.core.order import Permutation
 
 Row = Any
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.core.nest import flatten
 from penstock.memory import process_ledger
-from penstock.nest import flatten
 
 ALIGNMENT = 64
 

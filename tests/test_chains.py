@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.chains import Model, chains, equal
 
 import penstock as ps
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

@@ -14,28 +14,17 @@ PACKAGE = ROOT / "src" / "penstock"
 
 # Low to high. Each name is a module or a folder of penstock; a new one needs a place here.
 LAYERS = [
-    {
-        "clock",
-        "closing",
-        "crew",
-        "errors",
-        "lazy",
-        "nest",
-        "resources",
-        "skipped",
-        "spec",
-        "_native",
-    },
-    {"memory", "columns", "order"},
-    {"fields", "fingerprint", "rows"},
+    {"errors", "_native"},
+    {"core", "memory"},
     {"io", "workers"},
+    {"sources.reading"},
+    {"shards"},
     {"sources", "stages"},
-    {"plan"},
-    {"stream"},
+    {"engine"},
     {"writers"},
     {"dataset", "tfrecord"},
     {"makers"},
-    {"adapters", "cli"},
+    {"feeds", "cli"},
     {"__init__", "__main__"},
 ]
 FRAMEWORKS = {"tensorflow", "jax", "torch", "keras"}
@@ -72,8 +61,10 @@ def modules():
 
 
 def layer_name(module):
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+    """The folder that a module is in, the innermost one that is a layer of its own."""
+    parts = module.split(".")[1:] or ["__init__"]
+    names = [".".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
+    return next((name for name in names if any(name in names_ for names_ in LAYERS)), parts[0])
 
 
 def layer(module):
@@ -133,8 +124,8 @@ def where(module, line):
 
 
 def is_way_out(module, name, in_function):
-    """Whether this is a `to_...` method of the Dataset: an adapter is as optional as its framework."""
-    return in_function and module == "penstock.dataset" and layer_name(name) == "adapters"
+    """Whether this is a `to_...` method of the Dataset: a feed is as optional as its framework."""
+    return in_function and module == "penstock.dataset" and layer_name(name) == "feeds"
 
 
 def wrong_imports(is_wrong):
@@ -181,7 +172,7 @@ def test_only_optional_packages_are_imported_inside_functions():
             and name.split(".")[0] not in optional_packages()
             and not is_way_out(module, name, in_function)
             # A file of one framework is imported by that of another that can run on it.
-            and layer_name(module) != "adapters"
+            and layer_name(module) != "feeds"
         )
     )
 
@@ -190,16 +181,14 @@ def test_optional_packages_are_only_imported_when_needed():
     assert not wrong_imports(
         lambda module, name, in_function, for_types: (
             name.split(".")[0] in optional_packages()
-            and not (in_function or for_types or layer_name(module) == "adapters")
+            and not (in_function or for_types or layer_name(module) == "feeds")
         )
     )
 
 
-def test_frameworks_are_only_imported_by_adapters():
+def test_frameworks_are_only_imported_by_feeds():
     assert not wrong_imports(
-        lambda module, name, *_: (
-            name.split(".")[0] in FRAMEWORKS and layer_name(module) != "adapters"
-        )
+        lambda module, name, *_: name.split(".")[0] in FRAMEWORKS and layer_name(module) != "feeds"
     )
 
 
@@ -216,7 +205,10 @@ def test_penstock_imports_no_optional_package():
     [
         ("import torch", [("torch", False, False)]),
         ("def f():\n  import torch.nn as nn", [("torch.nn", True, False)]),
-        ("if TYPE_CHECKING:\n  from penstock.spec import Spec", [("penstock.spec", False, True)]),
+        (
+            "if TYPE_CHECKING:\n  from penstock.core.spec import Spec",
+            [("penstock.core.spec", False, True)],
+        ),
         ("from . import _native", [("penstock._native", False, False)]),
         (
             "from penstock import _native, errors",
@@ -227,6 +219,6 @@ def test_penstock_imports_no_optional_package():
 def test_the_reader_of_imports_sees_them_all(source, expected):
     found = [
         (name, in_function, for_types)
-        for name, _, in_function, for_types in walk_imports("penstock.rows", ast.parse(source))
+        for name, _, in_function, for_types in walk_imports("penstock.dataset", ast.parse(source))
     ]
     assert found == expected

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.order import Permutation
+from penstock.core.order import Permutation
 
 N = 20
 

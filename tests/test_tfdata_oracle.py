@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 tf = pytest.importorskip("tensorflow")
 

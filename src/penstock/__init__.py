@@ -3,7 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.spec import ArraySpec, spec_of
 from penstock.dataset import Dataset
+from penstock.engine.plan import Explanation
+from penstock.engine.stream import Report, Stream
 from penstock.errors import (
     BudgetError,
     FunctionError,
@@ -25,14 +28,11 @@ from penstock.makers import (
     mix,
     zip,  # noqa: A004  # The name users know.
 )
-from penstock.plan import Explanation
-from penstock.spec import ArraySpec, spec_of
-from penstock.stream import Report, Stream
 
 if TYPE_CHECKING:
     from penstock import tfrecord
-    from penstock.adapters.fit_arrays import fit_arrays
-    from penstock.sources.example_features import FixedFeature, TensorFeature, VarFeature
+    from penstock.feeds.keras.fit_arrays import fit_arrays
+    from penstock.sources.tfrecord.features import FixedFeature, TensorFeature, VarFeature
 
 __version__ = "0.1.0"
 
@@ -69,10 +69,10 @@ __all__ = [
 
 # What most programs never use: `import penstock` does not wait for it.
 _LATE = {
-    "FixedFeature": "penstock.sources.example_features",
-    "TensorFeature": "penstock.sources.example_features",
-    "VarFeature": "penstock.sources.example_features",
-    "fit_arrays": "penstock.adapters.fit_arrays",
+    "FixedFeature": "penstock.sources.tfrecord.features",
+    "TensorFeature": "penstock.sources.tfrecord.features",
+    "VarFeature": "penstock.sources.tfrecord.features",
+    "fit_arrays": "penstock.feeds.keras.fit_arrays",
 }
 
 

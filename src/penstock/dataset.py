@@ -7,35 +7,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
+from penstock.core.lazy import lazy
+from penstock.core.rows import Node
+from penstock.engine.plan import Explanation, Options, Plan, explain, make_plan
+from penstock.engine.stream import Stream
+from penstock.engine.stream.statistics import statistics
 from penstock.errors import user_site
-from penstock.lazy import lazy
 from penstock.memory import parse_nbytes
-from penstock.plan import Explanation, Options, Plan, explain, make_plan
-from penstock.rows import Node
+from penstock.stages.base.functions import UserFunction
+from penstock.stages.base.stage import Stage, whole_number
 from penstock.stages.batch import Batch
-from penstock.stages.cache import Cache
+from penstock.stages.cache.in_memory import Cache
 from penstock.stages.enumerate import Enumerate
 from penstock.stages.filter import Filter
-from penstock.stages.functions import UserFunction
 from penstock.stages.map import Map
 from penstock.stages.padded_batch import PaddedBatch
 from penstock.stages.repeat import Repeat
 from penstock.stages.shard import Shard
-from penstock.stages.shuffle import Shuffle
-from penstock.stages.sliding import SlidingWindow
-from penstock.stages.stage import Stage, whole_number
+from penstock.stages.shuffle.stage import Shuffle
 from penstock.stages.take import Skip, Take
 from penstock.stages.unbatch import Unbatch
-from penstock.stream import Stream
-from penstock.stream.statistics import statistics
+from penstock.stages.window import SlidingWindow
 
 if TYPE_CHECKING:
     from penstock import writers
     from penstock.io.paths import PathLike
-    from penstock.stages import cache_on_disk
+    from penstock.stages.cache import on_disk as cache_on_disk
 else:
     # What most programs never use: `import penstock` does not wait for it.
-    cache_on_disk = lazy("penstock.stages.cache_on_disk")
+    cache_on_disk = lazy("penstock.stages.cache.on_disk")
     writers = lazy("penstock.writers")
 
 
@@ -369,8 +369,8 @@ class Dataset:
         `device_memory` (by default half of what an accelerator has free) is copied to the device
         once, and gathered there.
         """
-        from penstock.adapters.keras_feed import keras_feed
-        from penstock.adapters.recipe import Recipe
+        from penstock.feeds.keras.feed import keras_feed
+        from penstock.feeds.recipe import Recipe
 
         recipe = Recipe(self.node, self.options)
         return keras_feed(recipe, class_weight=class_weight, device_memory=device_memory)
@@ -424,8 +424,8 @@ class Dataset:
         On the CPU they are our memory, not a copy. Data that fits `device_memory` is copied to the
         device once, and gathered there.
         """
-        from penstock.adapters.jax_feed import jax_feed
-        from penstock.adapters.recipe import Recipe
+        from penstock.feeds.jax.feed import jax_feed
+        from penstock.feeds.recipe import Recipe
 
         recipe = Recipe(self.node, self.options)
         return jax_feed(recipe, sharding=sharding, device_memory=device_memory)
@@ -436,8 +436,8 @@ class Dataset:
         On the CPU they are our memory, not a copy. Data that fits `device_memory` is copied to the
         device once, and gathered there.
         """
-        from penstock.adapters.recipe import Recipe
-        from penstock.adapters.torch_feed import torch_feed
+        from penstock.feeds.recipe import Recipe
+        from penstock.feeds.torch.feed import torch_feed
 
         recipe = Recipe(self.node, self.options)
         return torch_feed(recipe, device=device, device_memory=device_memory)
@@ -453,8 +453,8 @@ class Dataset:
 
         Data that fits `device_memory` is copied to the device once, and gathered there.
         """
-        from penstock.adapters.recipe import Recipe
-        from penstock.adapters.tf_feed import tf_feed
+        from penstock.feeds.recipe import Recipe
+        from penstock.feeds.tf.feed import tf_feed
 
         recipe = Recipe(self.node, self.options)
         return tf_feed(recipe, device=device, state=state, device_memory=device_memory)

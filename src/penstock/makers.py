@@ -4,25 +4,26 @@ import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.lazy import lazy
+from penstock.core.rows import Node
 from penstock.dataset import Dataset, checked_seed
+from penstock.engine.plan import Options
 from penstock.errors import user_site
-from penstock.lazy import lazy
-from penstock.plan import Options
-from penstock.rows import Node
 from penstock.sources.arrays import Arrays
+from penstock.stages.base.stage import whole_number
 from penstock.stages.concatenate import concatenated
 from penstock.stages.mix import Mixing, mixed
-from penstock.stages.stage import whole_number
 from penstock.stages.zip import zipped
 
 if TYPE_CHECKING:
     from penstock.io.paths import PathLike
-    from penstock.sources import files, generator, tfrecord
+    from penstock.sources import files, generator
+    from penstock.sources.tfrecord import rows as tfrecord
 else:
     # A program uses one or two of them: `import penstock` does not wait for the others.
     files = lazy("penstock.sources.files")
     generator = lazy("penstock.sources.generator")
-    tfrecord = lazy("penstock.sources.tfrecord")
+    tfrecord = lazy("penstock.sources.tfrecord.rows")
 
 
 def from_arrays(nest: Any) -> Dataset:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
@@ -99,7 +99,7 @@ def address(leaf):
 
 def test_batches_on_the_cpu_are_the_memory_of_the_stream(make, monkeypatch):
     handed = []
-    from penstock.stream import Stream
+    from penstock.engine.stream import Stream
 
     following = Stream.__next__
 
@@ -210,7 +210,7 @@ class FakeCuda:
 
 
 def test_cuda_batches_go_through_pinned_memory_on_a_stream_of_their_own():
-    from penstock.adapters.torch_upload import uploader
+    from penstock.feeds.torch.upload import uploader
 
     cuda = FakeCuda()
     leaf = FakeCuda.Leaf(cuda.log)

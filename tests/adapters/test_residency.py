@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from chains import chains
-from penstock.adapters.device import Device
-from penstock.adapters.recipe import Recipe
-from penstock.adapters.residency import choose
-from penstock.adapters.resident import ResidentStream
-from penstock.adapters.traffic import Traffic
-from penstock.nest import flatten
+from penstock.core.nest import flatten
+from penstock.feeds.on_device.choice import choose
+from penstock.feeds.on_device.device import Device
+from penstock.feeds.on_device.tables import ResidentStream
+from penstock.feeds.on_device.traffic import Traffic
+from penstock.feeds.recipe import Recipe
 
 NUM_ROWS = 1000
 

@@ -96,8 +96,8 @@ def test_all_batches_can_be_kept_on_the_smallest_budget():
 
 
 def test_tensors_made_for_keras_are_our_memory_where_it_is_on_64_bytes():
-    from penstock.adapters.alignment import aligned
-    from penstock.adapters.tf_arrays import converter
+    from penstock.feeds.alignment import aligned
+    from penstock.feeds.tf.arrays import converter
 
     convert = converter(ps.ArraySpec((None,), "float32"), tf)
     array = aligned(np.arange(64, dtype="float32"))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.io import disk as disk_module
-from penstock.io.disk import MOST_AT_ONCE, Disk, disk_of, fewest
-from penstock.io.local import LocalReader
+from penstock.io.local import disk as disk_module
+from penstock.io.local.disk import MOST_AT_ONCE, Disk, disk_of, fewest
+from penstock.io.local.reader import LocalReader
 from penstock.io.paths import expand
 from penstock.sources import files
 

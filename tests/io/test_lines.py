@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.io import lines
 from penstock.io.errors import DataError
-from penstock.io.lines import read_pieces
+from penstock.io.formats import lines
+from penstock.io.formats.lines import read_pieces
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.io import local
-from penstock.io.bounce import ALIGNMENT, BOUNCE, aligned_empty
 from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError
-from penstock.io.local import LocalReader
+from penstock.io.local import reader as local
+from penstock.io.local.bounce import ALIGNMENT, BOUNCE, aligned_empty
+from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Range

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from penstock.io.errors import DataError
-from penstock.io.npy_format import (
+from penstock.io.formats.npy_header import (
     MAX_HEADER,
     NpyHeader,
     format_header,

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.io import zip_directory
 from penstock.io.errors import DataError
-from penstock.io.local import LocalReader
-from penstock.io.npz_format import (
+from penstock.io.formats import zip_directory
+from penstock.io.formats.npz_members import (
     DEFLATED,
     STAGING_NBYTES,
     STORED,
@@ -22,6 +21,7 @@ from penstock.io.npz_format import (
     read_array_header,
     read_members,
 )
+from penstock.io.local.reader import LocalReader
 
 ARRAYS = {
     "data": np.arange(6000, dtype="<f4").reshape(60, 100),

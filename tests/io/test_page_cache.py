@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.io.page_cache import memory_limit, page_cache_room
+from penstock.io.local.page_cache import memory_limit, page_cache_room
 
 GB = 1 << 30
 

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from penstock.io import session as sessions
 from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError, ReadError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
 from penstock.io.reader import Range
-from penstock.io.remote import MAX_REQUEST, RemoteReader
-from penstock.io.retry import RetryPolicy
+from penstock.io.remote import session as sessions
+from penstock.io.remote.reader import MAX_REQUEST, RemoteReader
+from penstock.io.remote.retry import RetryPolicy
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("fsspec")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.io.errors import ReadError
-from penstock.io.retry import RetryPolicy, TransientError, persist
+from penstock.io.remote.retry import RetryPolicy, TransientError, persist
 
 
 def test_delays_double_up_to_a_limit_and_are_spread():

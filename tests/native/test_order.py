@@ -8,7 +8,7 @@ from scipy import stats
 
 from native import twins
 from penstock import _native
-from penstock.order import Permutation, lane_orders
+from penstock.core.order import Permutation, lane_orders
 
 MOST_ROWS = 2**62
 # Around squares and oblongs the rectangle that holds the rows changes its shape.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.io.bounce import aligned_empty
+from penstock.io.local.bounce import aligned_empty
 
 SIZE = 1_500_001
 

@@ -6,7 +6,7 @@ import numpy as np
 from tests.conformance import Case, Conformance, assert_same, run
 
 import penstock as ps
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 
 class SourceConformance(Conformance):

@@ -13,7 +13,7 @@ from tests.conformance import Case, assert_same, run
 from tests.sources.conformance import SourceConformance
 
 import penstock as ps
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 N = 11
 RANDOM = np.random.default_rng(0)

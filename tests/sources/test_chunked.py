@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.fields import Field, allocate_block
+from penstock.core.fields import Field, allocate_block
+from penstock.core.rows import Context, plain_context
+from penstock.core.spec import ArraySpec
 from penstock.memory import allocate_plain
-from penstock.rows import Context, plain_context
-from penstock.sources.chunked import Chunked, Grid, Values, joint_chunk_rows
-from penstock.spec import ArraySpec
+from penstock.sources.reading.chunked import Chunked, Grid, Values, joint_chunk_rows
 
 
 class Counted(Chunked):

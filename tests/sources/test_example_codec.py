@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from native import tfrecord_twins as twins
 from penstock import _native
-from penstock.sources import example_codec, example_features
-from penstock.sources.example_codec import (
+from penstock.sources.tfrecord import codec as example_codec
+from penstock.sources.tfrecord import features as example_features
+from penstock.sources.tfrecord.codec import (
     ExampleCodec,
     FixedFeature,
     TensorFeature,

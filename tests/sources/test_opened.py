@@ -15,8 +15,8 @@ from tests.sources.conformance import SourceConformance
 
 import penstock as ps
 from penstock.io.errors import DataError
-from penstock.sources.leaves import InMemory
-from penstock.sources.regions import FortranRegion, Region
+from penstock.sources.reading.leaves import InMemory
+from penstock.sources.reading.regions import FortranRegion, Region
 
 VALUES = (np.arange(21)[:, None] * 10 + np.arange(3)).astype("f4")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.io.paths import expand
-from penstock.sources.readers import KeptReader, OpenFiles
+from penstock.sources.reading.readers import KeptReader, OpenFiles
 
 MANY_FILES = """
 import os, resource, sys

@@ -25,10 +25,10 @@ from tests.sources.tfrecord_files import (
 )
 
 import penstock as ps
+from penstock.core.rows import Flow, Rows
 from penstock.io.errors import DataError, FileChangedError, MissingFileError
-from penstock.rows import Flow, Rows
-from penstock.sources import tfrecord_index
-from penstock.sources.tfrecord import describe_tfrecord
+from penstock.sources.tfrecord import index as tfrecord_index
+from penstock.sources.tfrecord.rows import describe_tfrecord
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +195,7 @@ def test_scattered_rows_of_many_files_are_read_to_their_places(tmp_path):
     every = run(ds)
     index = np.random.default_rng(0).integers(0, len(every), 500)
     index[10:20] = index[5]  # The same row more than once.
-    from penstock.rows import plain_context
+    from penstock.core.rows import plain_context
 
     context = plain_context()
     block = context.block(ds.node, len(index))

@@ -12,7 +12,7 @@ from native.tensor_twins import QUANTIZED
 from native.tfrecord_twins import read_entries
 from native.wire_twins import BYTES, Fault, read_fields
 from penstock import _native
-from penstock.sources.example_codec import (
+from penstock.sources.tfrecord.codec import (
     ExampleCodec,
     FixedFeature,
     TensorFeature,
@@ -20,7 +20,7 @@ from penstock.sources.example_codec import (
     decode_example,
     encode_example,
 )
-from penstock.sources.example_features import TYPE_NAMES
+from penstock.sources.tfrecord.features import TYPE_NAMES
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what importing it warns of is not ours

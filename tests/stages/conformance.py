@@ -7,7 +7,7 @@ import numpy as np
 from tests.conformance import ALIGNMENT, Case, Conformance, assert_same, run
 
 import penstock as ps
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 NUM_ROWS = 23
 X = np.arange(NUM_ROWS * 3, dtype="f4").reshape(NUM_ROWS, 3)

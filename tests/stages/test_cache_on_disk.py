@@ -230,7 +230,7 @@ x = np.arange(3_000_000)
 ds = ps.from_arrays((x, x.astype("f4") / 2))
 if kind == "flow":
     ds = ds.batch(1000).filter(lambda a, b: True).unbatch()
-import penstock.io.shard_sequence as sequence, penstock.stages.cache_filling as filling
+import penstock.shards.sequence as sequence, penstock.stages.cache.filling as filling
 sequence.SHARD_NBYTES = filling._SHARD_NBYTES = 2 << 20
 ds = ds.cache(path).batch(1000).with_options(threads=threads)
 print("ready", flush=True)

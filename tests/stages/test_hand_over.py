@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.nest import flatten
-from penstock.plan import make_plan
-from penstock.stream.stream import Stream
+from penstock.core.nest import flatten
+from penstock.engine.plan import make_plan
+from penstock.engine.stream.stream import Stream
 
 X = np.arange(600, dtype=np.float32).reshape(100, 6)
 Y = np.arange(100, dtype=np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.stages import processes
+from penstock.engine.functions import placement as processes
 
 pytestmark = pytest.mark.slow  # Every test starts interpreters.
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.stages import scatter, shuffle
+from penstock.stages.shuffle import scatter
+from penstock.stages.shuffle import stage as shuffle
 
 
 @pytest.fixture
@@ -117,7 +118,8 @@ def test_a_killed_run_leaves_nothing_on_the_disk(small_windows, data, tmp_path):
     script = f"""
 import os, signal
 import penstock as ps
-from penstock.stages import scatter, shuffle
+from penstock.stages.shuffle import scatter
+from penstock.stages.shuffle import stage as shuffle
 shuffle.WINDOW_NBYTES = scatter._BUCKET_NBYTES = 1 << 16
 ds = ps.from_files({str(tmp_path)!r} + "/*.npz", fields=("x", "y")).shuffle(exact=True).batch(8)
 stream = ds.with_options(scratch={str(folder)!r}).stream()

@@ -19,8 +19,8 @@ from tests.stages.conformance import (
 )
 
 import penstock as ps
+from penstock.core.order import Permutation
 from penstock.memory import process_ledger
-from penstock.order import Permutation
 
 Make = Callable[[Callable[[], ps.Dataset]], ps.Dataset]
 

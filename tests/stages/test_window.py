@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.conformance import assert_same, run
 
 import penstock as ps
-from penstock.stages import window
-from penstock.stages.window_order import WindowOrder
+from penstock.stages.shuffle import windowed as window
+from penstock.stages.shuffle.window_order import WindowOrder
 
 
 @given(

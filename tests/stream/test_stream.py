@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.clock import Clock
-from penstock.nest import flatten
-from penstock.stream.report import StageTime
+from penstock.core.clock import Clock
+from penstock.core.nest import flatten
+from penstock.engine.stream.report import StageTime
 
 X = np.arange(900, dtype="f4").reshape(300, 3)
 

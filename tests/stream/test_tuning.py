@@ -16,11 +16,11 @@ from tests.chains import chains, equal
 from tests.conformance import assert_same, run
 
 import penstock as ps
+from penstock.engine.plan import make_plan
+from penstock.engine.stream import stream as stream_module
+from penstock.engine.stream.threads import Threads
+from penstock.engine.stream.tuning import Period, Tuner
 from penstock.memory import Account, process_ledger
-from penstock.plan import make_plan
-from penstock.stream import stream as stream_module
-from penstock.stream.threads import Threads
-from penstock.stream.tuning import Period, Tuner
 
 CORES = 4
 

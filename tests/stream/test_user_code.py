@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.stages.segment import Pace
+from penstock.stages.base.segment import Pace
 
 
 class Odd(Exception):

@@ -31,12 +31,12 @@ def run(code: str) -> str:
 
 
 def test_a_module_is_imported_without_the_rest():
-    code = "import penstock.stages.processes; print('penstock.dataset' in sys.modules)"
+    code = "import penstock.engine.functions.placement; print('penstock.dataset' in sys.modules)"
     assert run(code) == "False"
 
 
 def test_submodules_are_had_by_from_imports_without_the_rest():
-    code = "from penstock import spec, _native; print('penstock.dataset' in sys.modules)"
+    code = "from penstock import core, _native; print('penstock.dataset' in sys.modules)"
     assert run(code) == "False"
 
 
@@ -45,9 +45,9 @@ def test_submodules_are_had_by_from_imports_without_the_rest():
     [
         "import penstock as ps; print(ps.spec_of(1))",
         "from penstock import spec_of; print(spec_of(1))",
-        "import penstock.spec; from penstock import *; print(spec_of(1))",
+        "import penstock.core.spec; from penstock import *; print(spec_of(1))",
         "import penstock; penstock.__version__; print(penstock.spec_of(1))",
-        "import penstock.spec as s, penstock as ps; assert ps.ArraySpec is s.ArraySpec; print(ps.spec_of(1))",
+        "import penstock.core.spec as s, penstock as ps; assert ps.ArraySpec is s.ArraySpec; print(ps.spec_of(1))",
     ],
 )
 def test_names_of_the_package_are_there_when_they_are_asked_for(code: str):

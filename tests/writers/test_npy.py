@@ -21,7 +21,7 @@ from tests.stages.conformance import keep
 
 import penstock as ps
 from penstock.io.errors import DataError, DiskFullError, TargetExistsError, WriteError
-from penstock.sources.manifest import read_manifest
+from penstock.shards.rows import read_manifest
 
 NUM_ROWS = 200
 DTYPES = [
@@ -185,7 +185,7 @@ def test_shards_do_not_depend_on_threads_or_the_budget(tmp_path):
 
 
 def test_long_text_is_cut_into_shards_by_its_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.io.shard_sequence.SHARD_NBYTES", 10_000)
+    monkeypatch.setattr("penstock.shards.sequence.SHARD_NBYTES", 10_000)
     ds = ps.from_arrays([b"x" * 999 for _ in range(100)])
     ds.write(tmp_path / "out")
     assert [shard.num_rows for shard in read_manifest(str(tmp_path / "out")).shards] == [11] * 9 + [

@@ -67,7 +67,7 @@ def _train(folder: Path, memory: int, group: Path | None) -> dict[str, Any]:
     environment = dict(os.environ)
     if group is not None:
         environment["PENSTOCK_DEMO_CGROUP"] = str(group)
-    command = [sys.executable, "-m", "penstock.adapters.keras_demo", str(folder), str(memory)]
+    command = [sys.executable, "-m", "penstock.feeds.keras.demo", str(folder), str(memory)]
     result = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.core.nest import field_names
+from penstock.core.rows import Node, Rows
+from penstock.core.spec import ArraySpec, dtype_name
 from penstock.dataset import Dataset
 from penstock.errors import PenstockError
 from penstock.io.errors import FileError
@@ -14,13 +17,10 @@ from penstock.io.location import Location
 from penstock.io.paths import expand
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
-from penstock.nest import field_names
-from penstock.rows import Node, Rows
-from penstock.sources.chunked import Chunked
-from penstock.sources.file_rows import FileRows
-from penstock.sources.tfrecord import describe_tfrecord
-from penstock.spec import ArraySpec, dtype_name
-from penstock.stages.window import WindowedRows
+from penstock.sources.reading.chunked import Chunked
+from penstock.sources.reading.file_rows import FileRows
+from penstock.sources.tfrecord.rows import describe_tfrecord
+from penstock.stages.shuffle.windowed import WindowedRows
 
 _TFRECORDS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _MOST_EDGES = 10_000_000  # Chunks that are compared with blocks one by one.

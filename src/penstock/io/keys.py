@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.io import objects
 from penstock.io.errors import MissingFileError, read_failure
 from penstock.io.location import Location, without_secrets
 from penstock.io.open import open_reader
-from penstock.io.remote import stat
-from penstock.io.retry import RetryPolicy, persist
-from penstock.io.session import Session
+from penstock.io.remote import objects
+from penstock.io.remote.reader import stat
+from penstock.io.remote.retry import RetryPolicy, persist
+from penstock.io.remote.session import Session
 
 
 class LocalKeys:

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.io.local import Access, LocalReader
+from penstock.core.lazy import lazy
+from penstock.io.local.reader import Access, LocalReader
 from penstock.io.location import Location
 from penstock.io.reader import Reader
-from penstock.lazy import lazy
 
 if TYPE_CHECKING:
-    from penstock.io import remote
+    from penstock.io.remote import reader as remote
 else:
-    remote = lazy("penstock.io.remote")  # It brings asyncio and ssl along.
+    remote = lazy("penstock.io.remote.reader")  # It brings asyncio and ssl along.
 
 
 def open_reader(

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
+from penstock.core.lazy import lazy
 from penstock.io.errors import DataError
-from penstock.io.folders import Selection, list_local
+from penstock.io.local.listing import Selection, list_local
 from penstock.io.location import Location, is_url
-from penstock.lazy import lazy
 
 if TYPE_CHECKING:
-    from penstock.io import remote_listing
+    from penstock.io.remote import listing as remote_listing
 else:
-    remote_listing = lazy("penstock.io.remote_listing")  # It brings asyncio and ssl along.
+    remote_listing = lazy("penstock.io.remote.listing")  # It brings asyncio and ssl along.
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

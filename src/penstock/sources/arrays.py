@@ -5,19 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.columns import Block
+from penstock.core.columns import Block
+from penstock.core.lazy import lazy
+from penstock.core.nest import field_names, flatten
+from penstock.core.rows import Context, Rows, RowSet, Runs, count
 from penstock.errors import LengthError
-from penstock.lazy import lazy
-from penstock.nest import field_names, flatten
-from penstock.rows import Context, Rows, RowSet, Runs, count
-from penstock.sources.leaves import Leaf, leaf_of
+from penstock.sources.reading.leaves import Leaf, leaf_of
 
 if TYPE_CHECKING:
-    from penstock.sources import chunked, file_rows, opened
+    from penstock.sources import opened
+    from penstock.sources.reading import chunked, file_rows
 else:
     # For arrays on storage: `import penstock` does not wait for all that reads them.
-    chunked = lazy("penstock.sources.chunked")
-    file_rows = lazy("penstock.sources.file_rows")
+    chunked = lazy("penstock.sources.reading.chunked")
+    file_rows = lazy("penstock.sources.reading.file_rows")
     opened = lazy("penstock.sources.opened")
 
 

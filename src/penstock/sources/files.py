@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.core.nest import flatten
+from penstock.core.rows import Node
 from penstock.io.errors import DataError, MissingFileError
+from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
-from penstock.io.page_cache import page_cache_room
 from penstock.io.paths import PathLike, expand
-from penstock.nest import flatten
-from penstock.rows import Node
-from penstock.sources.manifest import open_written
-from penstock.sources.parts import Request
+from penstock.shards.rows import open_written
+from penstock.sources.reading.parts import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ FORMATS = {
     "npz": Format((".npz",), "npz"),
     "raw": Format((".bin", ".raw"), "raw"),
     "hdf5": Format((".h5", ".hdf5"), "hdf5"),
-    "zarr": Format((".zarr",), "zarr"),
+    "zarr": Format((".zarr",), "zarr.arrays"),
     "parquet": Format((".parquet",), "parquet"),
-    "arrow": Format((".arrow", ".feather"), "arrow"),
-    "csv": Format((".csv", ".tsv"), "csv"),
+    "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
+    "csv": Format((".csv", ".tsv"), "csv.flow"),
     "text": Format((".txt",), "text"),
     "images": Format((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images"),
 }

@@ -6,21 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import column_of
-from penstock.fields import Field
+from penstock.core.columns import column_of
+from penstock.core.fields import Field
+from penstock.core.rows import Context, Rows
+from penstock.core.spec import ArraySpec
 from penstock.io.errors import DataError, FileChangedError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
-from penstock.rows import Context, Rows
-from penstock.sources.chunked import Chunked, Grid, Values, check_unchanged, joint_chunk_rows
-from penstock.sources.file_rows import rows_of
-from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, Request, array_key, check_names, kept, no_rows, require
-from penstock.sources.readers import reader_of
-from penstock.sources.regions import Region
-from penstock.spec import ArraySpec
+from penstock.sources.reading.chunked import (
+    Chunked,
+    Grid,
+    Values,
+    check_unchanged,
+    joint_chunk_rows,
+)
+from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.parts import (
+    Part,
+    Request,
+    array_key,
+    check_names,
+    kept,
+    no_rows,
+    require,
+)
+from penstock.sources.reading.readers import reader_of
+from penstock.sources.reading.regions import Region
 
 _TEXT_SAMPLE = 256  # Values of variable length that are looked at, to know how long they are.
 

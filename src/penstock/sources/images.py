@@ -6,18 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Array, Block, Fixed, Pieces, column_of
+from penstock.core.columns import Array, Block, Fixed, Pieces, column_of
+from penstock.core.fields import Field
+from penstock.core.rows import Context, RowSet, as_index
+from penstock.core.spec import ArraySpec
 from penstock.errors import SpecMismatchError
-from penstock.fields import Field
 from penstock.io.errors import DataError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.seekable import SeekableFile
-from penstock.rows import Context, RowSet, as_index
-from penstock.sources.file_rows import chosen_fields
-from penstock.sources.parts import BAD, Request, bad, check_names, kept, left_out_words, require
-from penstock.sources.skipping import Fault, FaultyRows
-from penstock.spec import ArraySpec
+from penstock.sources.reading.bad_rows import Fault, FaultyRows
+from penstock.sources.reading.file_rows import chosen_fields
+from penstock.sources.reading.parts import (
+    BAD,
+    Request,
+    bad,
+    check_names,
+    kept,
+    left_out_words,
+    require,
+)
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
 _MOST_PIXELS = 1 << 28  # An image that claims more is a trap, or needs a tool of its own.

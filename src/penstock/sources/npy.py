@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from penstock.core.rows import Rows
+from penstock.io.formats.npy_header import NpyHeader, read_header
 from penstock.io.location import Location
-from penstock.io.npy_format import NpyHeader, read_header
 from penstock.io.open import open_reader
-from penstock.rows import Rows
-from penstock.sources.file_rows import rows_of
-from penstock.sources.leaves import Leaf
-from penstock.sources.parts import Part, Request, kept, no_rows
-from penstock.sources.regions import FortranRegion, Region
+from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.parts import Part, Request, kept, no_rows
+from penstock.sources.reading.regions import FortranRegion, Region
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:

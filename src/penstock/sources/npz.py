@@ -5,24 +5,26 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.columns import Fixed, raw_rows
-from penstock.fields import Field
+from penstock.core.columns import Fixed, raw_rows
+from penstock.core.fields import Field
+from penstock.core.nest import Structure
+from penstock.core.rows import Context, Cursor, Node, Parcel, rows_per_block
+from penstock.core.spec import ArraySpec
 from penstock.io.errors import DataError
-from penstock.io.location import Location
-from penstock.io.npy_format import NpyHeader
-from penstock.io.npz_format import (
+from penstock.io.formats.npy_header import NpyHeader
+from penstock.io.formats.npz_members import (
     STAGING_NBYTES,
     DeflateReader,
     Member,
     read_array_header,
     read_members,
 )
+from penstock.io.location import Location
 from penstock.io.open import open_reader
-from penstock.nest import Structure
-from penstock.rows import Context, Cursor, Node, Parcel, rows_per_block
-from penstock.sources.file_rows import check_same_fields, chosen_fields, rows_of
 from penstock.sources.npy import leaf_of_header
-from penstock.sources.parts import (
+from penstock.sources.reading.bad_rows import SkippableFlow
+from penstock.sources.reading.file_rows import check_same_fields, chosen_fields, rows_of
+from penstock.sources.reading.parts import (
     BAD,
     Part,
     Request,
@@ -33,8 +35,6 @@ from penstock.sources.parts import (
     no_rows,
     unequal_lengths,
 )
-from penstock.sources.skipping import SkippableFlow
-from penstock.spec import ArraySpec
 
 _CHECK_NBYTES = 1 << 24  # What is checked at once: a stream that is closed does not wait for more.
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.columns import Array, rows_are_contiguous
+from penstock.core.columns import Array, rows_are_contiguous
+from penstock.core.lazy import lazy
+from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
-from penstock.io.page_cache import page_cache_room
-from penstock.lazy import lazy
-from penstock.sources.leaves import Leaf, leaf_of
-from penstock.sources.regions import FortranRegion, Region
+from penstock.sources.reading.leaves import Leaf, leaf_of
+from penstock.sources.reading.regions import FortranRegion, Region
 
 if TYPE_CHECKING:
-    from penstock.sources import hdf5, zarr
+    from penstock.sources import hdf5
+    from penstock.sources.zarr import arrays as zarr
 else:
     # Few arrays are theirs: `import penstock` does not wait for them.
     hdf5 = lazy("penstock.sources.hdf5")
-    zarr = lazy("penstock.sources.zarr")
+    zarr = lazy("penstock.sources.zarr.arrays")
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
 

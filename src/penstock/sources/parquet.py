@@ -6,26 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Ragged, Text, merge
-from penstock.fields import Field
+from penstock.core.columns import Ragged, Text, merge
+from penstock.core.fields import Field
+from penstock.core.rows import Context, Rows
+from penstock.core.spec import ArraySpec
 from penstock.io.errors import DataError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
-from penstock.rows import Context, Rows
-from penstock.sources.arrow_columns import (
+from penstock.sources.arrow.columns import (
     NullFoundError,
     check_type,
     fixed_values,
     null_error,
     varying_values,
 )
-from penstock.sources.chunked import PIECE_NBYTES, Chunked, Grid, Values
-from penstock.sources.file_rows import rows_of
-from penstock.sources.parts import Part, Request, array_key, check_names, kept, require
-from penstock.sources.readers import reader_of
-from penstock.spec import ArraySpec
+from penstock.sources.reading.chunked import PIECE_NBYTES, Chunked, Grid, Values
+from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept, require
+from penstock.sources.reading.readers import reader_of
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
 _BUFFER_NBYTES = 1 << 18  # Of the file that is read at once for a column.

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from penstock.core.rows import Rows
+from penstock.core.spec import ArraySpec
 from penstock.io.errors import DataError
 from penstock.io.location import Location
-from penstock.rows import Rows
-from penstock.sources.file_rows import rows_of
-from penstock.sources.parts import Part, Request, kept
-from penstock.sources.regions import Region
-from penstock.spec import ArraySpec
+from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.parts import Part, Request, kept
+from penstock.sources.reading.regions import Region
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.columns import Pieces, Text
-from penstock.fields import Field
+from penstock.core.columns import Pieces, Text
+from penstock.core.fields import Field
+from penstock.core.nest import flatten
+from penstock.core.rows import Context, Cursor, Index, Parcel
+from penstock.core.spec import ArraySpec
 from penstock.io.errors import DataError
-from penstock.io.lines import PIECE_NBYTES, Piece, read_pieces
+from penstock.io.formats.lines import PIECE_NBYTES, Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import read_bytes
 from penstock.memory import Allocate
-from penstock.nest import flatten
-from penstock.rows import Context, Cursor, Index, Parcel
-from penstock.sources.parts import Request, check_names, kept, left_out_words
-from penstock.sources.skipping import SkippableFlow, passed
-from penstock.spec import ArraySpec
+from penstock.sources.reading.bad_rows import SkippableFlow, passed
+from penstock.sources.reading.parts import Request, check_names, kept, left_out_words
 
 
 def open_format(locations: Sequence[Location], request: Request) -> "TextFlow":

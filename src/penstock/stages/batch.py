@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.columns import Block, Index, Ragged, Text
-from penstock.fields import Field
-from penstock.memory import Allocate
-from penstock.nest import Structure, field_names
-from penstock.rows import (
+from penstock.core.columns import Block, Index, Ragged, Text
+from penstock.core.fields import Field
+from penstock.core.nest import Structure, field_names
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -22,9 +21,16 @@ from penstock.rows import (
     as_index,
     rows_per_block,
 )
-from penstock.spec import ArraySpec
-from penstock.stages.grouping import Grouping, batch_field, batch_lengths, check_batchable, group
-from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.core.spec import ArraySpec
+from penstock.memory import Allocate
+from penstock.stages.base.grouping import (
+    Grouping,
+    batch_field,
+    batch_lengths,
+    check_batchable,
+    group,
+)
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 
 @dataclass(frozen=True, slots=True)

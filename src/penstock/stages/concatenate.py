@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Block
-from penstock.fields import Field
-from penstock.rows import (
+from penstock.core.columns import Block
+from penstock.core.fields import Field
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -21,8 +21,8 @@ from penstock.rows import (
     as_index,
     shifted,
 )
-from penstock.stages.combine import merged_fields, read_part, transfer
-from penstock.stages.segment import as_flow
+from penstock.stages.base.combining import merged_fields, read_part, transfer
+from penstock.stages.base.segment import as_flow
 
 
 def concatenated(nodes: Sequence[Node]) -> Node:

@@ -6,12 +6,22 @@ from functools import partial
 
 import numpy as np
 
-from penstock.columns import Block, Fixed
-from penstock.fields import Field
-from penstock.nest import flatten, tuple_of
-from penstock.rows import Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet, as_index
-from penstock.spec import ArraySpec
-from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.core.columns import Block, Fixed
+from penstock.core.fields import Field
+from penstock.core.nest import flatten, tuple_of
+from penstock.core.rows import (
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+)
+from penstock.core.spec import ArraySpec
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 _NUMBER = Field(ArraySpec((), np.int64))
 

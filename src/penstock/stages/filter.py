@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Block, Fixed
-from penstock.fields import Field, allocate_block
-from penstock.memory import allocate_plain
-from penstock.nest import Structure, flatten
-from penstock.rows import (
+from penstock.core.columns import Block, Fixed
+from penstock.core.fields import Field, allocate_block
+from penstock.core.nest import Structure, flatten
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -20,12 +19,13 @@ from penstock.rows import (
     Parcel,
     rows_per_block,
 )
-from penstock.spec import ArraySpec
-from penstock.stages.functions import BadRow, UserFunction, run_rows
+from penstock.core.spec import ArraySpec
+from penstock.memory import allocate_plain
+from penstock.stages.base.function_flow import Piece, kept_rows, sifted
+from penstock.stages.base.functions import BadRow, UserFunction, run_rows
+from penstock.stages.base.segment import as_flow
+from penstock.stages.base.stage import Stage, StageFlow
 from penstock.stages.map import call, locate
-from penstock.stages.segment import as_flow
-from penstock.stages.sifting import Piece, kept_rows, sifted
-from penstock.stages.stage import Stage, StageFlow
 
 ANSWERS = (Field(ArraySpec((), np.bool_)),)
 """What the function makes of a row, as fields: one truth."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Block
-from penstock.fields import Field
-from penstock.nest import Structure, flatten
-from penstock.rows import (
+from penstock.core.columns import Block
+from penstock.core.fields import Field
+from penstock.core.nest import Structure, flatten
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -25,11 +25,11 @@ from penstock.rows import (
     plain_context,
     rows_per_block,
 )
-from penstock.spec import ArraySpec, spec_of_value
-from penstock.stages.functions import BadRow, Results, RowRandom, UserFunction, run_rows
-from penstock.stages.segment import as_flow
-from penstock.stages.sifting import Piece, kept_rows, sifted
-from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.core.spec import ArraySpec, spec_of_value
+from penstock.stages.base.function_flow import Piece, kept_rows, sifted
+from penstock.stages.base.functions import BadRow, Results, RowRandom, UserFunction, run_rows
+from penstock.stages.base.segment import as_flow
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 
 @dataclass(frozen=True, slots=True)

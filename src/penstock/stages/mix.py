@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Block
-from penstock.fields import Field
-from penstock.order import Permutation
-from penstock.rows import (
+from penstock.core.columns import Block
+from penstock.core.fields import Field
+from penstock.core.order import Permutation
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -24,8 +24,8 @@ from penstock.rows import (
     RowSet,
     as_index,
 )
-from penstock.stages.combine import Puller, merged_fields, read_part
-from penstock.stages.segment import as_flow
+from penstock.stages.base.combining import Puller, merged_fields, read_part
+from penstock.stages.base.segment import as_flow
 
 _CYCLE = 4096  # Positions after which the pattern repeats, about: long enough to look random.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.columns import (
+from penstock.core.columns import (
     Array,
     Block,
     Fixed,
@@ -20,13 +20,13 @@ from penstock.columns import (
     starts_of,
     typed,
 )
-from penstock.fields import Field
+from penstock.core.fields import Field
+from penstock.core.nest import Structure, field_names, flatten, tuple_of, unflatten
+from penstock.core.rows import Flow, Node, Rows
+from penstock.core.spec import ArraySpec, dtype_name
 from penstock.memory import Allocate
-from penstock.nest import Structure, field_names, flatten, tuple_of, unflatten
-from penstock.rows import Flow, Node, Rows
-from penstock.spec import ArraySpec, dtype_name
+from penstock.stages.base.grouping import Grouping
 from penstock.stages.batch import Batch, BatchedFlow, BatchedRows
-from penstock.stages.grouping import Grouping
 
 
 @dataclass(frozen=True, slots=True)

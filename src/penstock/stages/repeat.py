@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from penstock.columns import Block
-from penstock.rows import (
+from penstock.core.columns import Block
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -19,7 +19,7 @@ from penstock.rows import (
     RowSet,
     as_index,
 )
-from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 _PASSES = 1 << 40  # Epochs set aside for the passes of one endless repeat.
 

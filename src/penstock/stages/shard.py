@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.rows import (
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -19,7 +19,7 @@ from penstock.rows import (
     RowSet,
     as_index,
 )
-from penstock.stages.stage import Stage, StageFlow, StageRows
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from penstock.columns import Block, Fixed, Index, Ragged, Text, spans
-from penstock.errors import SpecMismatchError
-from penstock.fields import Field
-from penstock.nest import field_names
-from penstock.rows import (
+from penstock.core.columns import Block, Fixed, Index, Ragged, Text, spans
+from penstock.core.fields import Field
+from penstock.core.nest import field_names
+from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
@@ -23,10 +22,11 @@ from penstock.rows import (
     as_index,
     rows_per_block,
 )
-from penstock.spec import ArraySpec
+from penstock.core.spec import ArraySpec
+from penstock.errors import SpecMismatchError
+from penstock.stages.base.segment import as_flow
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
 from penstock.stages.batch import Batch, BatchedRows
-from penstock.stages.segment import as_flow
-from penstock.stages.stage import Stage, StageFlow, StageRows
 
 
 @dataclass(frozen=True, slots=True)

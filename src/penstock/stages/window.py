@@ -1,102 +1,129 @@
-"""A shuffle of rows on storage: windows of random blocks, loaded a little ahead of being used."""
+"""window: as many consecutive rows as a model looks at, one window after the other, as they overlap."""
 
-import itertools
+from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.columns import Block
-from penstock.memory import format_nbytes
-from penstock.rows import Context, Rows, RowSet, as_index, bounds, count
-from penstock.stages.stage import Stage, StageRows
-from penstock.stages.window_order import Window, WindowOrder
-from penstock.stages.windows import LoadingNode, Windows
+from penstock.core.columns import Array, Block, Fixed, Index, Pieces, Sink, raw_rows, spans
+from penstock.core.fields import allocate_block
+from penstock.core.nest import field_names
+from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index
+from penstock.stages.base.grouping import batch_field, check_batchable, group
+from penstock.stages.base.stage import Stage, StageRows
 
-_PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
-_TABLE_NBYTES = 16  # Bytes a row of the tables of a window.
+_NUMBER_NBYTES = 24  # A row's number, and what it takes to work it out.
 
 
-class WindowedRows(StageRows, LoadingNode):
-    """Rows in the order of a `WindowOrder`, read a window at a time."""
+@dataclass(frozen=True, slots=True)
+class SlidingWindow(Stage):
+    """Windows of `size` rows, each `stride` rows after the one before; those cut short are left out."""
 
-    def __init__(self, stage: Stage, node: Rows, *, seed: int, window_nbytes: int) -> None:
+    size: int
+    stride: int = 1
+
+    def build(self, node: Node) -> Node:
+        """Return the windows, which are rows that can be had by number."""
+        if not isinstance(node, Rows):
+            raise ValueError(  # noqa: TRY004  # It is the place in the chain that is wrong, not a type.
+                f"{self.describe()} needs rows that can be had by number, and {node.describe()} can only "
+                "be read forward.\n  put the window before it, or keep the rows on disk first: "
+                f'ds.write("folder"), then ps.from_files("folder").{self.describe()}'
+            )
+        check_batchable(node.fields, field_names(node.structure), self.describe())
+        return SlidingRows(self, node)
+
+    def num_windows(self, num_rows: int) -> int:
+        """Return how many windows there are over so many rows."""
+        if num_rows == ENDLESS:
+            return ENDLESS
+        return max(0, (num_rows - self.size) // self.stride + 1)
+
+    def describe(self) -> str:
+        """Return the call."""
+        stride = "" if self.stride == 1 else f", stride={self.stride}"
+        return f"window({self.size}{stride})"
+
+
+class SlidingRows(StageRows):
+    """Row i is rows i * stride to i * stride + size of the input; nothing is kept between reads."""
+
+    stage: SlidingWindow
+
+    def __init__(self, stage: SlidingWindow, node: Rows) -> None:
         super().__init__(stage, node)
-        assert node.chunk_rows is not None
-        self.seed = seed
-        self.num_shuffles += 1
-        self.follows_epoch = True
-        self.chunk_rows = None
-        self.block_rows = node.chunk_rows
-        self.window_blocks = max(1, window_nbytes // max(1, self.block_rows * self.row_nbytes))
-
-    def order(self, epoch: int) -> WindowOrder:
-        """Return the order of one epoch."""
-        words = (self.seed, epoch, self.input.num_shuffles)
-        return WindowOrder(self.num_rows, self.block_rows, self.window_blocks, words)
-
-    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
-        """Return the numbers that rows have in the input."""
-        return self.order(epoch).rows(as_index(rows))
+        self.num_rows = stage.num_windows(node.num_rows)
+        self.fields = tuple(batch_field(f, stage.size, is_whole=True) for f in node.fields)
+        self.is_fixed = all(field.spec.is_fixed for field in node.fields)
+        if node.chunk_rows is not None:
+            self.chunk_rows = max(1, node.chunk_rows // stage.stride)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Copy rows from their windows; rows from here and there are read one by one."""
-        if not count(rows):
-            return
-        order = self.order(context.epoch)
-        lowest, highest = bounds(rows)
-        first, last = order.window_of(lowest), order.window_of(highest)
-        if last - first > 1 or context.budget is None:
-            self.input.read(order.rows(as_index(rows)), out, context)
-            return
-        windows = context.resources.get(
-            (id(self), context.epoch), lambda: Windows(self, order, self.piece_rows, context)
-        )
-        windows.copy_all(rows, range(first, last + 1), out)
-        windows.load_ahead(last + 1, count(rows) / order.window_rows)
+        """Read windows that follow each other from one stretch of rows, others row by row into place."""
+        if isinstance(rows, slice) and self.is_fixed and self.stage.stride < self.stage.size:
+            if rows.stop > rows.start:
+                self._fill_run(rows, out, context)
+        else:
+            self._fill_scattered(as_index(rows), out, context)
 
-    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
-        """Read some blocks of a window."""
-        first, last = rows.start // self.block_rows, -(-rows.stop // self.block_rows)
-        blocks = window.blocks[first:last]
-        cuts = (np.flatnonzero(np.diff(blocks) != 1) + 1).tolist()
-        runs = []
-        for begin, end in itertools.pairwise([0, *cuts, len(blocks)]):
-            start, stop = (
-                int(blocks[begin]) * self.block_rows,
-                int(blocks[end - 1] + 1) * self.block_rows,
-            )
-            runs.append((start, min(stop, self.num_rows) - start))
-        self.input.read_runs(runs, block.span(rows.start, rows.stop), context)
+    def _fill_run(self, windows: slice, out: Block, context: Context) -> None:
+        size, stride = self.stage.size, self.stage.stride
+        number = windows.stop - windows.start
+        stretch = (number - 1) * stride + size
+        first = windows.start * stride
+        block = allocate_block(self.input.fields, stretch, context.allocate, aligned=False)
+        self.input.read(slice(first, first + stretch), block, context)
+        for column, sink in zip(block.sinks, out.sinks, strict=True):
+            assert isinstance(column, Fixed)
+            assert isinstance(sink, Fixed)
+            sink.gather(_overlapping(column.rows, size, stride, number), np.arange(number))
 
-    def kept_nbytes(self, ahead: int) -> int:
-        """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
-        order = self.order(0)
-        windows = 1 if ahead < 2 or order.is_whole else 2
-        one = self.block_nbytes(order.window_rows) + _TABLE_NBYTES * order.window_rows
-        # Rows of no fixed size come in pieces, which are joined and put in order at the end.
-        varying = sum(field.nbytes for field in self.fields if field.storage_shape is None)
-        one += 2 * varying * order.window_rows
-        if any(field.storage_shape is None for field in self.fields):
-            windows += 2  # Pieces are joined, and then put in order.
-        return windows * one + self.input.kept_nbytes(ahead)
+    def _fill_scattered(self, windows: Index, out: Block, context: Context) -> None:
+        size = self.stage.size
+        lengths = np.full(len(windows), size)
+        sinks = [
+            _rows_of(sink, size)
+            if isinstance(sink, Fixed)
+            else Pieces(field.spec, sink.allocate, aligned=False)
+            for field, sink in zip(self.input.fields, out.sinks, strict=True)
+        ]
+        into = Block(list[Sink](sinks), len(windows) * size, out.leases)
+        self.input.read(spans(windows * self.stage.stride, lengths), into, context)
+        for field, made, sink in zip(self.input.fields, sinks, out.sinks, strict=True):
+            if isinstance(made, Pieces) and isinstance(sink, Pieces):
+                sink.add(group(made.finish(), lengths, field.spec))
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what loading a piece of a window takes."""
-        return self.input.staging_nbytes(max(num_rows, self.piece_rows))
+        """Return the bytes of the stretch that windows are cut from, or of the numbers of their rows."""
+        size, stride = self.stage.size, self.stage.stride
+        stretch = (num_rows - 1) * stride + size
+        run = self.input.block_nbytes(stretch) + self.input.staging_nbytes(stretch)
+        total = num_rows * size
+        return max(run, _NUMBER_NBYTES * total + self.input.staging_nbytes(total))
 
-    @property
-    def piece_rows(self) -> int:
-        """Rows that one thread loads at a time: whole blocks."""
-        blocks = max(1, _PIECE_NBYTES // max(1, self.block_rows * self.row_nbytes))
-        return blocks * self.block_rows
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the window, and where its first row comes from."""
+        first = self.input.locate(row * self.stage.stride, epoch)
+        return f"window {row}, which starts with {first}"
 
-    def choice(self) -> str:
-        """Return how it shuffles, and how well."""
-        order = self.order(0)
-        nbytes = format_nbytes(order.window_rows * self.row_nbytes)
-        if order.is_whole:
-            return f"exact, by index: all {nbytes} are read into one window; mixing 1.00"
-        return (
-            f"windowed: {order.num_windows} windows of {order.window_rows} rows ({nbytes}) in random blocks "
-            f"of {self.block_rows} rows, {order.lanes} lanes; mixing {order.mixing():.2f}. "
-            'window="1GB" mixes further, exact=True fully'
-        )
+
+def _overlapping(rows: Array, size: int, stride: int, number: int) -> Array:
+    """Return the bytes of `number` windows over rows that lie one after the other, as a view."""
+    flat = raw_rows(rows, 1)
+    width = flat.shape[1]
+    return np.lib.stride_tricks.as_strided(
+        flat, (number, size * width), (stride * width, 1), writeable=False
+    )
+
+
+def _rows_of(sink: Fixed, size: int) -> Fixed:
+    """Return the rows of a column of windows, in the same memory."""
+    grouped = sink.grouped
+    slots = None
+    if sink.slots is not None:
+        slots = spans(sink.slots * size, np.full(len(sink.slots), size))
+    if len(grouped) == 1:
+        return Fixed(grouped[0], slots)
+    # Windows in batches: there may be a gap after a batch, and none within one.
+    shape = (len(grouped), grouped.shape[1] * size, *grouped.shape[3:])
+    strides = (grouped.strides[0], *grouped.strides[2:])
+    return Fixed(np.lib.stride_tricks.as_strided(grouped, shape, strides), slots)

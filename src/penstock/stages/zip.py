@@ -3,12 +3,22 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.columns import Block
+from penstock.core.columns import Block
+from penstock.core.nest import tuple_of
+from penstock.core.rows import (
+    ENDLESS,
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+)
 from penstock.errors import LengthError
-from penstock.nest import tuple_of
-from penstock.rows import ENDLESS, Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet
-from penstock.stages.combine import Puller
-from penstock.stages.segment import as_flow
+from penstock.stages.base.combining import Puller
+from penstock.stages.base.segment import as_flow
 
 
 def zipped(nodes: Sequence[Node], *, strict: bool) -> Node:

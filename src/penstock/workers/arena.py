@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.workers.mapping import map_memory
+from penstock.workers.mapped_memory import map_memory
 from penstock.workers.wire import align, memory_file
 
 Array = npt.NDArray[Any]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
-from penstock.crew import Crew
+from penstock.core.crew import Crew
 
 # Two threads make 1.0 times the calls of one if the lock is held all the time, and 2.0 if never.
 _SPEEDUP_OF_FREE = 1.5

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.closing import Closing
+from penstock.core.closing import Closing
 from penstock.workers.arena import Arena, Array, Place
 from penstock.workers.errors import WorkersUnavailable
 from penstock.workers.process import Task, TaskResult

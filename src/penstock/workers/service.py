@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
-from penstock.crew import Crew
+from penstock.core.crew import Crew
 from penstock.workers.arena import Arena
 from penstock.workers.errors import PoolClosed, Raised, RemoteError, WorkersUnavailable
 from penstock.workers.process import (

@@ -5,7 +5,7 @@ array in it, by pickle's out-of-band buffers) is laid out in memory that both si
 if the receiver lent some, else in a new memfd whose descriptor goes with the frame. So a send never
 waits for the reader.
 
-Both the parent and the worker load this file and mapping.py, the latter under another package name
+Both the parent and the worker load this file and mapped_memory.py, the latter under another package name
 (see process.py); hence the relative import.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .mapping import map_memory
+from .mapped_memory import map_memory
 
 ALIGNMENT = 64
 # A worker has at most a few frames unread, and a socket's default buffer holds about 200 KB.

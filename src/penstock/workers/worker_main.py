@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .light_package import install
-from .mapping import map_memory
+from .mapped_memory import map_memory
 from .wire import Channel, Frame, pack, pack_any, unpack
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.rows import Node
-from penstock.stream import Stream
+from penstock.core.rows import Node
+from penstock.engine.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from penstock.fingerprint import fingerprint, made_from
+from penstock.core.fingerprint import fingerprint, made_from
+from penstock.core.nest import field_names
+from penstock.core.rows import Node
+from penstock.engine.stream import Stream
+from penstock.engine.stream.stream import state_of
 from penstock.io.errors import TargetExistsError, WriteError, write_failure
 from penstock.io.leftovers import remove
-from penstock.io.manifest import NAME, row_to_json
-from penstock.io.shard_folder import ShardFolder, is_unfinished
-from penstock.io.shard_layout import layouts_of
-from penstock.io.shard_sequence import ShardSequence, default_shard_rows
 from penstock.memory import allocate_plain
-from penstock.nest import field_names
-from penstock.rows import Node
-from penstock.stream import Stream
-from penstock.stream.stream import state_of
+from penstock.shards.folder import ShardFolder, is_unfinished
+from penstock.shards.layout import layouts_of
+from penstock.shards.manifest import NAME, row_to_json
+from penstock.shards.sequence import ShardSequence, default_shard_rows
 from penstock.writers.job import Job
 from penstock.writers.progress import Advance, progress_bar
 

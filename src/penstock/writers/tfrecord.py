@@ -9,17 +9,17 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from penstock import _native
-from penstock.columns import Block, Column, Fixed, Text, raw_rows
-from penstock.fields import Field
+from penstock.core.columns import Block, Column, Fixed, Text, raw_rows
+from penstock.core.fields import Field
+from penstock.core.nest import field_names
+from penstock.core.rows import Node
+from penstock.core.spec import ArraySpec
 from penstock.io.atomic import atomic_directory
 from penstock.io.errors import TargetExistsError
-from penstock.io.shard_sequence import default_shard_rows
 from penstock.memory import allocate_plain
-from penstock.nest import field_names
-from penstock.rows import Node
-from penstock.sources.example_codec import ExampleCodec
-from penstock.sources.example_features import Feature, FixedFeature, TensorFeature, VarFeature
-from penstock.spec import ArraySpec
+from penstock.shards.sequence import default_shard_rows
+from penstock.sources.tfrecord.codec import ExampleCodec
+from penstock.sources.tfrecord.features import Feature, FixedFeature, TensorFeature, VarFeature
 from penstock.writers.job import Job
 from penstock.writers.progress import progress_bar
 

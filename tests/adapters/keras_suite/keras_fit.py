@@ -367,8 +367,8 @@ def test_fit_arrays_is_fit(data):
 
 
 def test_the_public_fall_back_trains_on_the_same_batches(data):
-    from penstock.adapters.keras_pydataset import PyDatasetFeed
-    from penstock.adapters.recipe import Recipe
+    from penstock.feeds.keras.pydataset import PyDatasetFeed
+    from penstock.feeds.recipe import Recipe
 
     x, y = data
     ds = ps.from_arrays((x.astype("float64"), y)).shuffle(seed=0).batch(32)

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from adapters.keras_suite.models import BACKEND, StepLosses, same_weights
-from penstock.nest import flatten
+from penstock.core.nest import flatten
 
 sys.path.insert(0, str(Path(__file__).parent))
 from keras_resume import Stop, StopAt

@@ -1,0 +1,464 @@
+"""Blocks: many rows at once, a column for each leaf of the nest.
+
+A column is one of three. `Fixed` holds rows of one size in an array; `Text` holds bytes or str,
+as data and offsets; `Ragged` holds rows whose shapes differ, as flat values and where each starts.
+A block is filled once, by whoever reads the rows, and then only looked at.
+"""
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import _native
+from penstock.core.spec import ArraySpec
+from penstock.memory import Allocate
+
+Index = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+ALIGNMENT = 64
+
+
+class Fixed:
+    """Rows of one shape and dtype, in `grouped`: (groups, group_rows, *shape).
+
+    Row j lives in slot `slots[j]` (or j), and slot s at `grouped[s // group_rows, s % group_rows]`.
+    The groups are the batches that the rows end up in: each starts on 64 bytes, so that there may
+    be a gap between two of them. Where the rows are batches themselves and some are shorter than
+    the rest, `lengths` holds the valid length of each slot.
+    """
+
+    __slots__ = ("grouped", "lengths", "slots")
+
+    def __init__(
+        self, grouped: Array, slots: Index | None = None, lengths: Index | None = None
+    ) -> None:
+        self.grouped = grouped
+        self.slots = slots
+        self.lengths = lengths
+
+    def at(self, slots: Index) -> "Fixed":
+        """Return the same memory seen as the rows in these slots of it."""
+        return Fixed(self.grouped, slots if self.slots is None else self.slots[slots], self.lengths)
+
+    def span(self, start: int, stop: int) -> "Fixed":
+        """Return rows `start` to `stop` of this column, to be filled."""
+        if self.slots is not None or len(self.grouped) != 1:
+            return self.at(np.arange(start, stop))
+        lengths = None if self.lengths is None else self.lengths[start:stop]
+        return Fixed(self.grouped[:, start:stop], None, lengths)
+
+    def places(self, num_rows: int) -> tuple[Index, Index]:
+        """Return the group of each of the first rows, and its place in the group."""
+        slots = np.arange(num_rows) if self.slots is None else self.slots[:num_rows]
+        groups, places = np.divmod(slots, self.grouped.shape[1])
+        return groups, places
+
+    def gather(self, source: Array, rows: Index) -> None:
+        """Copy `source[rows]` here; `source` is uint8 (num_rows, row_nbytes)."""
+        if source.shape[1]:
+            _native.gather(source, rows, raw_rows(self.grouped, 2), self.slots)
+
+    def put(self, values: Array) -> None:
+        """Copy an array of all rows here."""
+        groups, group_rows = self.grouped.shape[:2]
+        if self.slots is not None:
+            self.grouped[self.slots // group_rows, self.slots % group_rows] = values
+        elif groups == 1:
+            self.grouped[0, : len(values)] = values
+        else:
+            whole = len(values) // group_rows
+            shape = (whole, group_rows, *values.shape[1:])
+            self.grouped[:whole] = values[: whole * group_rows].reshape(shape)
+            rest = values[whole * group_rows :]
+            if len(rest):
+                self.grouped[whole, : len(rest)] = rest
+
+    def put_row(self, row: int, value: Any) -> None:
+        """Copy one row here."""
+        slot = row if self.slots is None else int(self.slots[row])
+        self.grouped[divmod(slot, self.grouped.shape[1])] = value
+
+    def put_lengths(self, lengths: Index) -> None:
+        """Say how much of each row is valid, for rows that are batches."""
+        assert self.lengths is not None
+        self.lengths[slice(len(lengths)) if self.slots is None else self.slots] = lengths
+
+    def copy_from(self, column: "Column", rows: Index) -> None:
+        """Copy the given rows of a finished column here."""
+        assert isinstance(column, Fixed)
+        assert column.slots is None
+        self.gather(raw_rows(column.rows, 1), rows)
+        if self.lengths is not None:
+            full = self.grouped.shape[2]
+            self.put_lengths(
+                np.full(len(rows), full) if column.lengths is None else column.lengths[rows]
+            )
+
+    @property
+    def rows(self) -> Array:
+        """The rows as one array, where they are not grouped."""
+        assert len(self.grouped) == 1
+        array: Array = self.grouped[0]
+        return array
+
+    def value(self, row: int) -> Any:
+        """Return one row, as a view."""
+        value = self.rows[row]
+        return value if self.lengths is None else value[: self.lengths[row]]
+
+    def values(self, size: int) -> Iterable[Any]:
+        """Return the first `size` rows, one after the other, as views."""
+        if self.lengths is None or bool((self.lengths[:size] == self.grouped.shape[2]).all()):
+            return self.rows[:size]
+        return (self.value(row) for row in range(size))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows, gaps included."""
+        return self.grouped.shape[0] * self.grouped.strides[0] if self.grouped.size else 0
+
+
+class Text:
+    """Rows that are bytes or str of any length: `data[offsets[i]:offsets[i + 1]]` is row i."""
+
+    __slots__ = ("data", "kind", "offsets")
+
+    def __init__(self, data: npt.NDArray[np.uint8], offsets: Index, kind: type) -> None:
+        self.data = data
+        self.offsets = offsets
+        self.kind = kind
+
+    @staticmethod
+    def of(values: Sequence[Any], kind: type, allocate: Allocate) -> "Text":
+        """Return the column of these bytes or str."""
+        encoded = values if kind is bytes else [v.encode("utf-8", "surrogatepass") for v in values]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
+        data = allocate(int(offsets[-1]))
+        data[: offsets[-1]] = np.frombuffer(b"".join(encoded), np.uint8)
+        return Text(data, offsets, kind)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def value(self, row: int) -> bytes | str:
+        """Return one row."""
+        found = self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+        return found if self.kind is bytes else found.decode("utf-8", "surrogatepass")
+
+    def values(self, size: int) -> Iterable[Any]:
+        """Return the first `size` rows, one after the other."""
+        return map(self.value, range(size))
+
+    def objects(self, start: int, stop: int) -> Array:
+        """Return rows as an array of Python objects."""
+        array = np.empty(stop - start, object)
+        for row in range(start, stop):
+            array[row - start] = self.value(row)
+        return array
+
+    def take(self, rows: Index, allocate: Allocate, *, aligned: bool = False) -> "Text":
+        """Return a copy of the given rows (text is never aligned: it becomes Python objects)."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        data = allocate(int(offsets[-1]))
+        _native.gather_spans(self.data, starts, lengths, data, offsets[:-1].copy())
+        return Text(data, offsets, self.kind)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows."""
+        return int(self.offsets[-1]) + self.offsets.nbytes
+
+
+class Ragged:
+    """Rows whose shapes differ: row i is `values[starts[i]:]`, as many as `shapes[i]` says."""
+
+    __slots__ = ("shapes", "starts", "values_")
+
+    def __init__(self, values: "Array | Text", starts: Index, shapes: Index) -> None:
+        self.values_ = values
+        self.starts = starts
+        self.shapes = shapes
+
+    @staticmethod
+    def of(
+        values: Sequence[Any], spec: ArraySpec, allocate: Allocate, *, aligned: bool
+    ) -> "Ragged":
+        """Return the column of these arrays, packed or each starting on 64 bytes."""
+        shapes = np.array([np.shape(value) for value in values], np.int64)
+        shapes = shapes.reshape(len(values), len(spec.shape))
+        sizes = shapes.prod(axis=1)
+        if not isinstance(spec.dtype, np.dtype):
+            flat = [item for value in values for item in np.asarray(value, object).flat]
+            starts = starts_of(sizes, 1, aligned=False)
+            return Ragged(Text.of(flat, spec.dtype, allocate), starts, shapes)
+        starts = starts_of(sizes, spec.dtype.itemsize, aligned=aligned)
+        total = int(starts[-1] + sizes[-1]) if len(values) else 0
+        memory = typed(allocate(total * spec.dtype.itemsize), 0, (total,), spec.dtype)
+        for start, size, value in zip(starts.tolist(), sizes.tolist(), values, strict=True):
+            memory[start : start + size] = np.asarray(value).reshape(-1)
+        return Ragged(memory, starts, shapes)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def value(self, row: int) -> Array:
+        """Return one row, as a view (text: as an array of objects)."""
+        start = int(self.starts[row])
+        shape = tuple(self.shapes[row].tolist())
+        stop = start + math.prod(shape)
+        if isinstance(self.values_, Text):
+            return self.values_.objects(start, stop).reshape(shape)
+        return self.values_[start:stop].reshape(shape)
+
+    def values(self, size: int) -> Iterable[Any]:
+        """Return the first `size` rows, one after the other."""
+        return map(self.value, range(size))
+
+    def inner(self, rows: Index, offsets: Index) -> "Ragged":
+        """Return element `offsets[j]` of row `rows[j]`, over the same values."""
+        shapes = self.shapes[rows, 1:]
+        starts = self.starts[rows] + offsets * shapes.prod(axis=1)
+        return Ragged(self.values_, starts, shapes)
+
+    def take(self, rows: Index, allocate: Allocate, *, aligned: bool = False) -> "Ragged":
+        """Return a copy of the given rows."""
+        shapes = self.shapes[rows]
+        sizes = shapes.prod(axis=1)
+        if isinstance(self.values_, Text):
+            items = self.values_.take(spans(self.starts[rows], sizes), allocate)
+            return Ragged(items, starts_of(sizes, 1, aligned=False), shapes)
+        width = self.values_.dtype.itemsize
+        starts = starts_of(sizes, width, aligned=aligned)
+        total = int(starts[-1] + sizes[-1]) if len(rows) else 0
+        memory = allocate(total * width)
+        flat = raw_rows(self.values_, 0)
+        _native.gather_spans(flat, self.starts[rows] * width, sizes * width, memory, starts * width)
+        return Ragged(typed(memory, 0, (total,), self.values_.dtype), starts, shapes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows."""
+        return self.values_.nbytes + self.starts.nbytes + self.shapes.nbytes
+
+
+Column = Fixed | Text | Ragged
+
+
+class Pieces:
+    """A column of text or ragged rows while it is being filled, in any order."""
+
+    __slots__ = ("aligned", "allocate", "pieces", "slots", "spec")
+
+    def __init__(self, spec: ArraySpec, allocate: Allocate, *, aligned: bool) -> None:
+        self.spec = spec
+        self.allocate = allocate
+        self.aligned = aligned
+        self.pieces: list[tuple[Index | None, Text | Ragged]] = []
+        self.slots: Index | None = None
+
+    def at(self, slots: Index) -> "Pieces":
+        """Return the same column seen as the rows in these slots of it."""
+        view = Pieces(self.spec, self.allocate, aligned=self.aligned)
+        view.pieces = self.pieces
+        view.slots = slots if self.slots is None else self.slots[slots]
+        return view
+
+    def span(self, start: int, stop: int) -> "Pieces":
+        """Return rows `start` to `stop` of this column, to be filled."""
+        return self.at(np.arange(start, stop))
+
+    def put(self, values: Sequence[Any]) -> None:
+        """Add all rows, from Python objects or arrays."""
+        self.add(column_of(values, self.spec, self.allocate, aligned=self.aligned))
+
+    def add(self, column: Text | Ragged) -> None:
+        """Add all rows, as a column that nobody else looks at."""
+        self.pieces.append((self.slots, column))
+
+    def copy_from(self, column: Column, rows: Index) -> None:
+        """Copy the given rows of a finished column here."""
+        assert not isinstance(column, Fixed)
+        self.add(column.take(rows, self.allocate, aligned=self.aligned))
+
+    def finish(self) -> Text | Ragged:
+        """Return the column, its rows in the order of their slots."""
+        if len(self.pieces) == 1 and self.pieces[0][0] is None:
+            return self.pieces[0][1]
+        if not self.pieces:
+            return column_of([], self.spec, self.allocate, aligned=self.aligned)
+        slots = np.concatenate([np.arange(len(c)) if at is None else at for at, c in self.pieces])
+        merged = merge([column for _, column in self.pieces], self.allocate)
+        return merged.take(np.argsort(slots, kind="stable"), self.allocate, aligned=self.aligned)
+
+
+Sink = Fixed | Pieces
+
+
+class Block:
+    """`num_rows` rows being read, or read: a column for each leaf."""
+
+    __slots__ = ("columns", "leases", "num_rows", "sinks")
+
+    def __init__(self, sinks: list[Sink], num_rows: int, leases: "list[weakref.ref[Any]]") -> None:
+        self.sinks = sinks
+        self.num_rows = num_rows
+        self.leases = leases
+        """The owners of its memory, to tell whether anybody still looks at it."""
+        self.columns: list[Column] = []
+
+    def at(self, slots: Index) -> "Block":
+        """Return the part of this block that consists of these rows of it, to be filled."""
+        return Block([sink.at(slots) for sink in self.sinks], len(slots), self.leases)
+
+    def span(self, start: int, stop: int) -> "Block":
+        """Return rows `start` to `stop` of this block, to be filled."""
+        return Block([sink.span(start, stop) for sink in self.sinks], stop - start, self.leases)
+
+    def part(self, start: int, stop: int) -> "Block":
+        """Return the part of this block for some of its leaves: those of one input of a zip."""
+        return Block(self.sinks[start:stop], self.num_rows, self.leases)
+
+    def finish(self) -> "Block":
+        """Say that all rows are there; from now on there are columns."""
+        self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]
+        return self
+
+    def copy_from(self, source: "Block", rows: Index) -> None:
+        """Copy the given rows of a finished block here."""
+        for sink, column in zip(self.sinks, source.columns, strict=True):
+            sink.copy_from(column, rows)
+
+    def row(self, row: int) -> list[Any]:
+        """Return the leaves of one row."""
+        return [column.value(row) for column in self.columns]
+
+    def elements(self, size: int, build: Callable[[tuple[Any, ...]], Any] | None) -> Iterator[Any]:
+        """Return an iterator over the first `size` rows as nests; all of it runs in C for arrays."""
+        if not self.columns:
+            return iter([build(()) if build else ()] * size)
+        # The columns are all of one length by construction; strict would cost a check a row.
+        leaves: Iterator[tuple[Any, ...]] = zip(
+            *(c.values(size) for c in self.columns), strict=False
+        )
+        return leaves if build is None else map(build, leaves)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all columns."""
+        return sum(column.nbytes for column in self.columns)
+
+
+def column_of(
+    values: Sequence[Any], spec: ArraySpec, allocate: Allocate, *, aligned: bool
+) -> Text | Ragged:
+    """Return the text or ragged column of these rows."""
+    if spec.shape == () and not isinstance(spec.dtype, np.dtype):
+        return Text.of(values, spec.dtype, allocate)
+    return Ragged.of(values, spec, allocate, aligned=aligned)
+
+
+def merge(columns: Sequence[Text | Ragged], allocate: Allocate) -> Text | Ragged:
+    """Return one column of the rows of several of a kind, one after the other."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    if isinstance(first, Text):
+        texts = [c for c in columns if isinstance(c, Text)]
+        ends = np.cumsum([int(c.offsets[-1]) for c in texts])
+        offsets = [texts[0].offsets[:1]]
+        offsets += [c.offsets[1:] + (e - c.offsets[-1]) for c, e in zip(texts, ends, strict=True)]
+        data = allocate(int(ends[-1]))
+        np.concatenate([c.data[: c.offsets[-1]] for c in texts], out=data[: ends[-1]])
+        return Text(data, np.concatenate(offsets), first.kind)
+    ragged = [c for c in columns if isinstance(c, Ragged)]
+    sizes = [len(c.values_) for c in ragged]
+    shift = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(c) for c in ragged])
+    starts = np.concatenate([c.starts for c in ragged]) + shift
+    shapes = np.concatenate([c.shapes for c in ragged])
+    if isinstance(first.values_, Text):
+        items = merge([c.values_ for c in ragged if isinstance(c.values_, Text)], allocate)
+        assert isinstance(items, Text)
+        return Ragged(items, starts, shapes)
+    dtype = first.values_.dtype
+    memory = typed(allocate(sum(sizes) * dtype.itemsize), 0, (sum(sizes),), dtype)
+    np.concatenate([c.values_ for c in ragged if not isinstance(c.values_, Text)], out=memory)
+    return Ragged(memory, starts, shapes)
+
+
+def starts_of(sizes: Index, itemsize: int, *, aligned: bool) -> Index:
+    """Return where rows of these sizes start: one after the other, or each on 64 bytes."""
+    step = ALIGNMENT // math.gcd(ALIGNMENT, itemsize) if aligned and itemsize else 1
+    room = -(-sizes // step) * step
+    starts = np.zeros(len(sizes), np.int64)
+    np.cumsum(room[:-1], out=starts[1:])
+    return starts
+
+
+def spans(starts: Index, lengths: Index) -> Index:
+    """Return start, start + 1, ... of each span, one span after the other.
+
+    >>> spans(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    total = int(lengths.sum())
+    ends = np.cumsum(lengths)
+    numbers: Index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return numbers
+
+
+def typed(
+    memory: npt.NDArray[np.uint8],
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    strides: tuple[int, ...] | None = None,
+) -> Array:
+    """Return an array of any dtype over bytes that are there."""
+    if math.prod(shape) * dtype.itemsize == 0:
+        return np.empty(shape, dtype)
+    return np.ndarray(shape, dtype, memory, offset, strides)
+
+
+class _View:
+    """What NumPy needs to see the memory of one array as another."""
+
+    __slots__ = ("__array_interface__", "base")
+
+    def __init__(self, interface: dict[str, Any], base: object) -> None:
+        self.__array_interface__ = interface
+        self.base = base
+
+
+def raw_rows(array: Array, lead: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes of an array: its first `lead` axes, then one axis for the bytes of a row.
+
+    The axes after the first `lead` must be contiguous. Any dtype will do, which a plain
+    `.view(uint8)` can't say.
+    """
+    nbytes = math.prod(array.shape[lead:]) * array.dtype.itemsize
+    interface = {
+        "version": 3,
+        "typestr": "|u1",
+        "shape": (*array.shape[:lead], nbytes),
+        "strides": (*array.strides[:lead], 1),
+        "data": array.__array_interface__["data"],
+    }
+    return np.asarray(_View(interface, array))
+
+
+def rows_are_contiguous(array: Array) -> bool:
+    """Whether the bytes of each row of `array` lie one after the other."""
+    step = array.dtype.itemsize
+    for size, stride in zip(reversed(array.shape[1:]), reversed(array.strides[1:]), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True

@@ -1,0 +1,145 @@
+"""How the rows of a node are kept in a block: which columns, how many bytes, on which boundaries."""
+
+import dataclasses
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import ALIGNMENT, Block, Fixed, Pieces, Sink, typed
+from penstock.core.spec import ArraySpec
+from penstock.memory import Allocate
+
+_TEXT_GUESS = 64  # Bytes assumed for a value of unknown length until a source knows better.
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One leaf of a row, and what is known of its size."""
+
+    spec: ArraySpec
+    most: int | None = None
+    """For a batch that may be cut short: the largest leading dimension."""
+    estimate: int = _TEXT_GUESS
+    """Bytes a row on the average, where rows differ."""
+    tops: tuple[int, ...] = ()
+    """Where all rows are known and differ: the bytes of the 1, 2, 4, ... largest of them, all in the end."""
+    storage_shape: tuple[int, ...] | None = dataclasses.field(init=False)
+    """The shape of the room that each row gets, or None where rows differ in size."""
+    nbytes: int = dataclasses.field(init=False)
+    """Bytes a row: exact where rows are of one size, estimated elsewhere."""
+
+    def __post_init__(self) -> None:
+        """Work out sizes once: they are asked for with every block."""
+        shape: tuple[int, ...] | None = None
+        if self.spec.is_fixed:
+            shape = self.spec.fixed_shape
+        elif self.most is not None:
+            shape = (self.most, *(size for size in self.spec.shape[1:] if size is not None))
+        nbytes = self.estimate
+        if shape is not None:
+            nbytes = math.prod(shape) * self.spec.numpy_dtype.itemsize
+        object.__setattr__(self, "storage_shape", shape)
+        object.__setattr__(self, "nbytes", nbytes)
+
+    def stride(self, *, aligned: bool) -> int:
+        """Bytes from one row to the next."""
+        return round_up(self.nbytes, ALIGNMENT) if aligned else self.nbytes
+
+    def most_nbytes(self, num_rows: int, *, aligned: bool = False) -> int:
+        """Return the bytes that any so many rows take at most; an estimate if rows are not known."""
+        if self.storage_shape is not None or not self.tops:
+            return self.stride(aligned=aligned) * num_rows
+        padding = ALIGNMENT * num_rows if aligned else 0
+        power = num_rows.bit_length() - 1
+        if power < 1:
+            return num_rows * self.tops[0] + padding
+        if power >= len(self.tops):
+            # More than there are: a repeat may bring the same rows again.
+            return -(-num_rows >> max(0, len(self.tops) - 2)) * self.tops[-1] + padding
+        # The next rows are no larger than those counted last.
+        added = -(-(self.tops[power] - self.tops[power - 1]) // (1 << (power - 1)))
+        most = self.tops[power] + (num_rows - (1 << power)) * added
+        return min(most, self.tops[min(power + 1, len(self.tops) - 1)]) + padding
+
+
+def tops_of(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sums of the 1, 2, 4, ... largest of some sizes, and of all of them.
+
+    >>> tops_of([1, 5, 2, 2, 3])
+    (5, 8, 12, 13)
+    """
+    if not len(sizes):
+        return ()
+    sums = np.sort(np.asarray(sizes, np.int64))[::-1].cumsum()
+    counts = [1 << power for power in range((len(sums) - 1).bit_length() + 1)]
+    return tuple(int(sums[min(count, len(sums)) - 1]) for count in counts)
+
+
+def round_up(nbytes: int, step: int) -> int:
+    """Return the next multiple of `step`."""
+    return -(-nbytes // step) * step
+
+
+def row_nbytes(fields: Sequence[Field]) -> int:
+    """Return the bytes of one row of these fields."""
+    return sum(field.nbytes for field in fields)
+
+
+def block_nbytes(fields: Sequence[Field], num_rows: int, *, aligned: bool) -> int:
+    """Return the bytes that a block takes at most (estimated where rows differ and are not known)."""
+    return sum(
+        round_up(field.most_nbytes(num_rows, aligned=aligned), ALIGNMENT) for field in fields
+    )
+
+
+class _Recorded:
+    """Allocates, and remembers who owns what was allocated without keeping it alive."""
+
+    __slots__ = ("allocate", "owners")
+
+    def __init__(self, allocate: Allocate) -> None:
+        self.allocate = allocate
+        self.owners: list[weakref.ref[Any]] = []
+
+    def __call__(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        memory = self.allocate(nbytes)
+        self.owners.append(weakref.ref(memory.base))
+        return memory
+
+
+def allocate_block(
+    fields: Sequence[Field], num_rows: int, allocate: Allocate, *, aligned: bool
+) -> Block:
+    """Return an empty block for `num_rows` rows; `aligned` starts each row on 64 bytes.
+
+    All columns of fixed size share one piece of memory; text and ragged rows get theirs when
+    their sizes are known.
+    """
+    lease = _Recorded(allocate)
+    fixed = [field for field in fields if field.storage_shape is not None]
+    memory = lease(block_nbytes(fixed, num_rows, aligned=aligned)) if fixed else None
+    sinks: list[Sink] = []
+    offset = 0
+    for field in fields:
+        shape = field.storage_shape
+        if shape is None or memory is None:
+            sinks.append(Pieces(field.spec, lease, aligned=aligned))
+            continue
+        dtype = field.spec.numpy_dtype
+        stride = field.stride(aligned=aligned)
+        inner = []
+        step = dtype.itemsize
+        for size in reversed(shape):
+            inner.append(step)
+            step *= size
+        strides = (stride * num_rows, stride, *reversed(inner))
+        grouped = typed(memory, offset, (1, num_rows, *shape), dtype, strides)
+        lengths = None if field.spec.is_fixed else np.full(num_rows, shape[0], np.int64)
+        sinks.append(Fixed(grouped, None, lengths))
+        offset += round_up(stride * num_rows, ALIGNMENT)
+    return Block(sinks, num_rows, lease.owners)

@@ -1,0 +1,72 @@
+"""What tells one chain from another: its stages, and the files that it reads."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.core.rows import Node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield the nodes of a chain, inputs first."""
+    for child in node.inputs:
+        yield from walk(child)
+    yield node
+
+
+def fingerprint(node: Node) -> str:
+    """Return a short text that is the same for chains that give the same rows in the same order."""
+    text = json.dumps([item.fingerprint() for item in walk(node)], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def made_from(node: Node) -> dict[str, Any]:
+    """Return what rows were made from, as JSON: the chain, and the files with sizes and times.
+
+    A function counts by its name alone: what it does can't be told.
+    """
+    files = []
+    for item in walk(node):
+        for location in _locations(item):
+            version = location.etag if location.mtime_ns is None else location.mtime_ns
+            files.append([location.name, location.size, version])
+    return {
+        "fingerprint": fingerprint(node),
+        "stages": [item.describe() for item in walk(node)],
+        "files": files,
+    }
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Return what is different between two results of `made_from`; '' if nothing is."""
+    was, stages = list(before.get("stages", [])), now["stages"]
+    for number, stage in enumerate(stages):
+        if number >= len(was):
+            return f"stage {stage} was added"
+        if was[number] != stage:
+            return f"it was made by {was[number]}, and the dataset now has {stage}"
+    if len(was) > len(stages):
+        return f"stage {was[len(stages)]} is gone"
+    old = {name: (size, version) for name, size, version in before.get("files", [])}
+    for name, size, version in now["files"]:
+        if name not in old:
+            return f"file {name} was not among its inputs"
+        if old[name][0] != size:
+            return f"file {name} had {old[name][0]} bytes, and has {size} now"
+        if old[name][1] != version:
+            return f"file {name} was written to since"
+    gone = old.keys() - {name for name, *_ in now["files"]}
+    if gone:
+        return f"file {min(gone)} is no longer among its inputs"
+    if before.get("fingerprint") != now["fingerprint"]:
+        return "the rows, seeds or arguments of its stages are different"
+    return ""
+
+
+def _locations(node: Node) -> list[Any]:
+    """Return the files that a source reads, if it is one that knows."""
+    found = list(getattr(node, "locations", ()))
+    # Several sources keep their files one by one.
+    found += [part.location for part in getattr(node, "parts", ()) if hasattr(part, "location")]
+    return found

@@ -1,0 +1,356 @@
+"""The two kinds of node that a chain compiles to.
+
+`Rows` can be asked for any row by its number: everything exact rests on that. `Flow` can only be
+read forward, from a cursor. A stage makes a node from the node before it, and stays with `Rows`
+for as long as it can.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.clock import Clock
+from penstock.core.columns import Block, spans
+from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
+from penstock.core.left_out import Skipped
+from penstock.core.nest import Structure, unflatten
+from penstock.core.resources import Resources
+from penstock.memory import Allocate, allocate_plain, buffer_nbytes
+
+Index = npt.NDArray[np.int64]
+RowSet = slice | Index
+"""Row numbers: a slice without a step, which is cheap to read, or an array."""
+Runs = Sequence[tuple[int, int]]
+"""Rows that follow each other: the first of each run, and how many."""
+Cursor = Any
+"""Where a flow stands: whole numbers, lists and dicts, so that JSON can hold it."""
+CursorAfter = Callable[[int], Cursor]
+"""The cursor after the first j rows of a parcel. It must not keep the rows themselves alive."""
+ENDLESS = 1 << 62
+"""The number of rows of what never ends: past any row number, and still an int64."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Executor(ABC):
+    """Runs work beside the consumer, if there are threads to run it on."""
+
+    @abstractmethod
+    def ordered(
+        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+    ) -> Iterator[Out]:
+        """Yield `function(x)` for each input, in order, some of them ahead of time."""
+
+    @abstractmethod
+    def pumped(self, parcels: "Iterator[Parcel]") -> "Iterator[Parcel]":
+        """Return the same parcels, made on a thread of their own, a few ahead."""
+
+    @property
+    @abstractmethod
+    def is_closing(self) -> bool:
+        """Whether whoever runs a user's function should stop at the next row."""
+
+
+class Inline(Executor):
+    """Runs all work in the thread that asks for it."""
+
+    is_closing = False
+
+    def pumped(self, parcels: "Iterator[Parcel]") -> "Iterator[Parcel]":
+        """Return the parcels as they are."""
+        return parcels
+
+    def ordered(
+        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+    ) -> Iterator[Out]:
+        """Yield `function(x)` for each input."""
+        source = iter(inputs)
+        held: list[In] = []  # Not a variable: it would keep the input alive beside its result.
+        while True:
+            try:
+                held.append(next(source))
+            except StopIteration:
+                return
+            # Not map(): a StopIteration of the function's own would end it without a word.
+            yield function(held.pop())
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What reading takes besides the rows: which epoch it is, memory, helpers, a clock."""
+
+    epoch: int
+    allocate: Allocate
+    executor: Executor
+    clock: Clock
+    resources: Resources
+    block_nbytes: int = 1 << 21
+    ahead: int = 0
+    """Blocks that are made before they are asked for."""
+    budget: int | None = None
+    """Bytes for all that is kept; None outside a stream, where nothing may be kept."""
+    scratch: str | None = None
+    """The folder for scratch files; None is the system's temporary one."""
+    placement: Mapping[int, Any] = field(default_factory=dict)
+    """What runs the functions of nodes, by their id, where that is not done on threads."""
+    skipped: Skipped = field(default_factory=Skipped)
+    """Where bad rows are told to, by nodes that leave them out."""
+
+    def of_epoch(self, epoch: int) -> "Context":
+        """Return the same context for another epoch: that of one pass of a repeat."""
+        return replace(self, epoch=epoch)
+
+    def block(self, node: "Node", num_rows: int) -> Block:
+        """Return an empty block for rows of `node`."""
+        return allocate_block(node.fields, num_rows, self.allocate, aligned=node.is_batched)
+
+    def rows_per_block(self, node: "Node") -> int:
+        """Return how many rows of `node` a block of the planned size holds."""
+        return rows_per_block(node, self.block_nbytes)
+
+
+def plain_context(epoch: int = 0) -> Context:
+    """Return a context outside any stream: for reading a single row when a chain is built."""
+    return Context(epoch, allocate_plain, Inline(), Clock(), Resources(), block_nbytes=1)
+
+
+class Node(ABC):
+    """What both kinds have: the fields of a row, how many rows, and what they are made from."""
+
+    fields: tuple[Field, ...]
+    structure: Structure
+    num_rows: int | None
+    is_batched: bool = False
+    """Whether a row of this node is a batch of rows."""
+    calls_functions: bool = False
+    """Whether reading a row calls a function of the user's: nobody knows how long that takes."""
+    follows_epoch: bool = False
+    """Whether the rows differ from one epoch to the next."""
+    inputs: tuple["Node", ...] = ()
+    num_shuffles: int = 0
+    """How many shuffles stand before: each draws from numbers of its own."""
+    chunk_rows: int | None = None
+    """Where rows lie on storage: how many it takes to make a read worth while. None in memory."""
+    left_out: tuple[Exception, ...] = ()
+    """What was wrong with files that were left out when the chain was built: each report says so."""
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there is no last row."""
+        return self.num_rows == ENDLESS
+
+    @property
+    def spec(self) -> Any:
+        """The nest of `ArraySpec` of a row."""
+        return unflatten(self.structure, [field.spec for field in self.fields])
+
+    @property
+    def row_nbytes(self) -> int:
+        """The bytes of one row, estimated where rows differ."""
+        return row_nbytes(self.fields)
+
+    def block_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a block of rows of this node, with the page it is rounded up to."""
+        return buffer_nbytes(block_nbytes(self.fields, num_rows, aligned=self.is_batched))
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the line that made this node, as the user would write it."""
+
+    @abstractmethod
+    def fingerprint(self) -> Any:
+        """Return what the order of the rows depends on, as JSON; inputs not included."""
+
+    def keeps(self) -> dict[int, int]:
+        """Return the bytes that outlive a stream, for each store of them that has to be filled.
+
+        They are 0 where nobody can know them before.
+        """
+        return {store: nbytes for node in self.inputs for store, nbytes in node.keeps().items()}
+
+    def with_errors(self, on_error: str) -> "Node":
+        """Return this node for `on_error`: "raise" or "skip".
+
+        What can have bad rows overrides it: under "skip" it is a flow without a length, which leaves
+        bad rows out and adds the error of each to `context.skipped`. What stands on it is built anew.
+        """
+        inputs = [node.with_errors(on_error) for node in self.inputs]
+        if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
+            return self
+        return self.rebuilt(inputs)
+
+    def rebuilt(self, inputs: "Sequence[Node]") -> "Node":
+        """Return the node that the same call makes of other inputs."""
+        raise NotImplementedError
+
+    def choice(self) -> str:
+        """Return what was chosen for this node and why, for `explain()`; '' if nothing was."""
+        return ""
+
+    def like(self, other: "Node") -> None:
+        """Take over what most stages leave as it is."""
+        self.fields = other.fields
+        self.structure = other.structure
+        self.num_rows = other.num_rows
+        self.is_batched = other.is_batched
+        self.calls_functions = other.calls_functions
+        self.follows_epoch = other.follows_epoch
+        self.inputs = (other,)
+        self.num_shuffles = other.num_shuffles
+        self.chunk_rows = other.chunk_rows
+
+    def like_all(self, others: Sequence["Node"]) -> None:
+        """Take over what combining several nodes leaves as it is."""
+        self.is_batched = any(node.is_batched for node in others)
+        self.calls_functions = any(node.calls_functions for node in others)
+        self.follows_epoch = any(node.follows_epoch for node in others)
+        self.inputs = tuple(others)
+        self.num_shuffles = max(node.num_shuffles for node in others)
+        chunks = [node.chunk_rows for node in others if node.chunk_rows is not None]
+        self.chunk_rows = max(chunks, default=None)
+
+
+class Rows(Node):
+    """Rows that can be had by number."""
+
+    num_rows: int
+
+    def read(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the given rows into `out`, which has room for just as many."""
+        mark = context.clock.enter()
+        try:
+            self.fill(rows, out, context)
+        finally:
+            context.clock.leave(mark, self, count(rows))
+
+    @abstractmethod
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Do the work of `read`."""
+
+    def read_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read runs of rows into `out`, one after the other: what storage is read in."""
+        mark = context.clock.enter()
+        try:
+            self.fill_runs(runs, out, context)
+        finally:
+            context.clock.leave(mark, self, out.num_rows)
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Do the work of `read_runs`."""
+        self.fill(run_rows(runs), out, context)
+
+    @abstractmethod
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a row comes from, for an error message: 'row 812 of data/part-3.npz'."""
+
+    def kept_nbytes(self, ahead: int) -> int:
+        """Return the bytes that are kept from one read to the next, as long as the stream is open."""
+        return sum(node.kept_nbytes(ahead) for node in self.inputs if isinstance(node, Rows))
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes that reading `num_rows` rows takes besides the block they go to."""
+        return max(
+            (node.staging_nbytes(num_rows) for node in self.inputs if isinstance(node, Rows)),
+            default=0,
+        )
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A finished block of consecutive rows of a flow."""
+
+    block: Block
+    size: int
+    cursor_after: CursorAfter
+    """The cursor of the flow after the first j rows of this parcel, for j from 0 to size."""
+
+
+class Flow(Node):
+    """Rows that can only be read forward."""
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Return the rows from `cursor` on (None: from the first), in parcels of one row or more."""
+        mark = context.clock.enter()
+        try:
+            return _Timed(self, self.make_parcels(cursor, context), context.clock)
+        finally:
+            context.clock.leave(mark, self, 0)
+
+    @abstractmethod
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Do the work of `parcels`."""
+
+    @abstractmethod
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return the most bytes it keeps, with its inputs, for blocks of this size."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know before running it, for `explain()`."""
+        return ()
+
+
+class _Timed(Iterator[Parcel]):
+    """The parcels of a flow, each with the time that it took."""
+
+    def __init__(self, flow: Flow, parcels: Iterator[Parcel], clock: Clock) -> None:
+        self._flow = flow
+        self._parcels = parcels
+        self._clock = clock
+
+    def __next__(self) -> Parcel:
+        mark = self._clock.enter()
+        size = 0
+        try:
+            parcel = next(self._parcels)
+            size = parcel.size
+            return parcel
+        finally:
+            self._clock.leave(mark, self._flow, size)
+
+    def close(self) -> None:
+        """End what makes the parcels."""
+        close = getattr(self._parcels, "close", None)
+        if close is not None:
+            close()
+
+
+def rows_per_block(node: Node, nbytes: int) -> int:
+    """Return how many rows of `node` make a block of about `nbytes`."""
+    # Not a block of one row: that is rounded up to 64 bytes a column, eight times a row of int64.
+    stride = sum(field.stride(aligned=node.is_batched) for field in node.fields)
+    return max(1, nbytes // max(1, stride))
+
+
+def count(rows: RowSet) -> int:
+    """Return how many rows there are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def bounds(rows: RowSet) -> tuple[int, int]:
+    """Return the lowest and the highest row number; there is at least one."""
+    if isinstance(rows, slice):
+        return rows.start, rows.stop - 1
+    return int(rows.min()), int(rows.max())
+
+
+def as_index(rows: RowSet) -> Index:
+    """Return the row numbers as an array."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def run_rows(runs: Runs) -> Index:
+    """Return the numbers of all rows of the runs."""
+    starts, lengths = np.array(runs, np.int64).reshape(-1, 2).T
+    return spans(starts, lengths)
+
+
+def shifted(rows: RowSet, offset: int) -> RowSet:
+    """Return each row number plus `offset`."""
+    if isinstance(rows, slice):
+        return slice(rows.start + offset, rows.stop + offset)
+    return rows + offset

@@ -1,0 +1,141 @@
+"""What a row is made of: the shape and dtype of each leaf of its nest."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.core.nest import flatten, unflatten
+from penstock.errors import SpecMismatchError
+
+DType = np.dtype[Any] | type[bytes] | type[str]
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """The shape and dtype of one field of a row.
+
+    A dimension of None may differ from row to row. The dtype is a NumPy one, or `bytes` or `str`
+    for text of any length (NumPy's own `S10` and `U10` have a fixed width).
+
+    >>> ArraySpec((100,), "float32")
+    ArraySpec((100,), float32)
+    >>> ArraySpec((None, 3), "int64").is_fixed
+    False
+    """
+
+    shape: Shape
+    dtype: DType
+
+    def __init__(self, shape: Iterable[int | None], dtype: Any) -> None:
+        if isinstance(shape, int) or shape is None:
+            raise TypeError(f"shape must be a tuple of sizes, got {shape!r}; write ({shape!r},).")
+        object.__setattr__(self, "shape", tuple(_dimension(size) for size in shape))
+        object.__setattr__(self, "dtype", _dtype(dtype))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are bytes or str of any length."""
+        return self.dtype is bytes or self.dtype is str
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every row takes the same number of bytes."""
+        return not self.is_text and None not in self.shape
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The dtype of the arrays handed to the user: object for text."""
+        return self.dtype if isinstance(self.dtype, np.dtype) else np.dtype(object)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one row, for a spec that is fixed."""
+        if not self.is_fixed:
+            raise SpecMismatchError(f"{self} has no fixed size.")
+        return math.prod(self.fixed_shape) * self.numpy_dtype.itemsize
+
+    @property
+    def fixed_shape(self) -> tuple[int, ...]:
+        """The shape, for a spec that has no None in it."""
+        return tuple(size for size in self.shape if size is not None)
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a value of this shape fits."""
+        return len(shape) == len(self.shape) and all(
+            want is None or want == got for want, got in zip(self.shape, shape, strict=True)
+        )
+
+    def merged(self, other: "ArraySpec") -> "ArraySpec | None":
+        """Return the spec that admits the rows of both, None where only one size could be wrong."""
+        if self.dtype != other.dtype or len(self.shape) != len(other.shape):
+            return None
+        shape: list[int | None] = []
+        for mine, theirs in zip(self.shape, other.shape, strict=True):
+            if mine != theirs and mine is not None and theirs is not None:
+                return None
+            shape.append(mine if mine == theirs else None)
+        return ArraySpec(shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"ArraySpec({self.shape}, {dtype_name(self.dtype)})"
+
+
+def dtype_name(dtype: DType) -> str:
+    """Return `float32`, `bytes`, `[('a', '<i4')]`: what a user would write."""
+    return str(dtype) if isinstance(dtype, np.dtype) else dtype.__name__
+
+
+def spec_of(row: Any) -> Any:
+    """Return the nest of `ArraySpec` that describes one example row.
+
+    >>> spec_of((np.zeros(3, "float32"), 7, "text"))
+    (ArraySpec((3,), float32), ArraySpec((), int64), ArraySpec((), str))
+    """
+    leaves, structure = flatten(row)
+    return unflatten(structure, [spec_of_value(leaf) for leaf in leaves])
+
+
+def spec_of_value(value: Any) -> ArraySpec:
+    """Return the spec of one leaf of an example row."""
+    # NumPy's own text as well: one value of an array of U10 has the width of that value only.
+    if isinstance(value, bytes | str):
+        return ArraySpec((), bytes if isinstance(value, bytes) else str)
+    array = np.asarray(value)
+    if array.dtype == object:
+        kinds = {type(item) for item in array.flat}
+        if kinds == {bytes} or kinds == {str}:
+            return ArraySpec(array.shape, kinds.pop())
+        raise TypeError(
+            f"a field must be a number, an array, bytes or str, got {type(value).__name__}"
+            " of dtype object; split it into fields of one dtype each."
+        )
+    return ArraySpec(array.shape, array.dtype)
+
+
+def _dimension(size: Any) -> int | None:
+    if size is None:
+        return None
+    number = int(size)
+    if number != size or number < 0:
+        raise ValueError(f"a dimension must be None or a whole number >= 0, got {size!r}.")
+    return number
+
+
+def _dtype(dtype: Any) -> DType:
+    if dtype is bytes or dtype == "bytes":
+        return bytes
+    if dtype is str or dtype == "str":
+        return str
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found.hasobject:
+        raise TypeError(
+            f"dtype must be a plain NumPy dtype, bytes or str, got {found}; "
+            "objects cannot be kept in blocks."
+        )
+    if found.subdtype is not None:
+        raise TypeError(f"put the sub-array of {found} into the shape instead.")
+    return found

@@ -1,0 +1,1 @@
+"""How a chain runs: the plan, the stream, and where functions run."""

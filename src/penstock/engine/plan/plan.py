@@ -1,0 +1,124 @@
+"""The plan: how large blocks are, how many are made ahead, by how many threads, in how many bytes."""
+
+import os
+from dataclasses import dataclass
+
+from penstock.core.rows import Flow, Node, Rows, rows_per_block
+from penstock.engine.plan.options import Options
+from penstock.memory import default_budget, process_ledger
+from penstock.stages.base.segment import Segment, as_flow
+
+BLOCK_NBYTES = 1 << 21  # Large enough that handing it over costs nothing, small enough for a cache.
+_PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
+_MOST_AHEAD = 64
+_SMALL_BLOCK = 1 << 18  # Below this, handing blocks over begins to cost.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a chain is run. It holds no thread, no file and no memory."""
+
+    node: Node
+    flow: Flow
+    budget: int
+    block_nbytes: int
+    block_rows: int
+    threads: int
+    ahead: int
+    """Blocks made before they are asked for."""
+    kept: int
+    """Bytes of caches in memory that this stream would fill, which outlive it."""
+    need: int
+    """The smallest budget that would do."""
+    total: int
+    """Bytes it will hold at most, besides those that are kept."""
+    why: str
+    scratch: str | None = None
+    processes: int | None = None
+    """How many for a function; None is found by measurement when the stream opens."""
+    is_tuned: bool = False
+    """Whether threads and blocks ahead may become more while it runs; not if the user set one of them."""
+    retries: int = 0
+    max_errors: int | None = None
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether blocks are made beside the consumer."""
+        return self.threads > 0 and self.ahead > 0
+
+
+def make_plan(node: Node, options: Options) -> Plan:
+    """Return the plan for a chain; it is the largest that the budget allows."""
+    flow = as_flow(node)
+    is_set = options.threads is not None or options.prefetch is not None
+    budget = options.memory
+    if budget is None:
+        budget = default_budget(own_nbytes=process_ledger.mapped)
+    threads, why = _threads(options)
+    keeps = node.keeps().values()
+    kept = sum(keeps)
+    # A cache that will keep nobody knows how much gets what the blocks leave: half at the least.
+    room = (budget - kept) // 2 if 0 in keeps else budget - kept
+    smallest = _total(flow, 1, 0 if threads == 0 else 1)
+    full = _ahead(options, node, BLOCK_NBYTES, threads)
+    sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
+    # First fewer blocks ahead, then smaller ones, then one at a time, which also keeps one window
+    # instead of two: the order of the rows must never depend on any of it.
+    choices = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
+    choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
+    choices += [(min(full, 1), size) for size in sizes]
+    totals = [_total(flow, block_nbytes, ahead) for ahead, block_nbytes in choices]
+    fitting = [number for number, total in enumerate(totals) if total <= room]
+    chosen = fitting[0] if fitting else len(choices) - 1
+    ahead, block_nbytes = choices[chosen]
+    total = totals[chosen]
+    if chosen:
+        why = "as large as the budget allows"
+    return Plan(
+        node=node,
+        flow=flow,
+        budget=budget,
+        block_nbytes=block_nbytes,
+        block_rows=rows_per_block(node, block_nbytes),
+        threads=min(threads, ahead),
+        ahead=ahead,
+        kept=kept,
+        need=min(smallest, total) + kept,
+        total=max(total, smallest) if total > budget - kept else total,
+        why=why,
+        scratch=options.scratch,
+        processes=options.processes,
+        is_tuned=not is_set and chosen == 0,  # The budget was no reason to do with less.
+        retries=options.retries or 0,
+        max_errors=options.max_errors,
+    )
+
+
+def _threads(options: Options) -> tuple[int, str]:
+    if options.prefetch == 0:
+        return 0, "prefetch(0): blocks are made when they are asked for"
+    if options.threads is not None:
+        return options.threads, f"threads={options.threads} by with_options"
+    cores = len(os.sched_getaffinity(0))
+    return cores, f"a thread for each of {cores} cores"
+
+
+def _ahead(options: Options, node: Node, block_nbytes: int, threads: int) -> int:
+    if threads == 0:
+        return 0
+    if options.prefetch is not None:
+        blocks = -(-options.prefetch // rows_per_block(node, block_nbytes))
+        return max(1, min(_MOST_AHEAD, blocks))
+    return threads + 1
+
+
+def _total(flow: Flow, block_nbytes: int, ahead: int) -> int:
+    pages = _PAGES_NBYTES * (ahead + 2) * (1 + _depth(flow))
+    return flow.holds_nbytes(block_nbytes, ahead) + pages
+
+
+def _depth(node: Node) -> int:
+    if isinstance(node, Segment):
+        node = node.rows
+    own = 1 if isinstance(node, Flow | Rows) else 0
+    return own + max((_depth(child) for child in node.inputs), default=0)

@@ -1,0 +1,451 @@
+"""The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
+
+import _thread
+import copy
+import gc
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from penstock.core.clock import Clock
+from penstock.core.closing import Closing
+from penstock.core.columns import Block
+from penstock.core.fingerprint import fingerprint, walk
+from penstock.core.left_out import Skipped
+from penstock.core.nest import builder
+from penstock.core.resources import Resources
+from penstock.core.rows import Context, Cursor, Executor, Inline, Parcel, Rows
+from penstock.engine.functions.hand_over import HandOver, trailing_maps
+from penstock.engine.functions.placement import Decision, FunctionNode, RemoteMap, decide
+from penstock.engine.plan import Plan
+from penstock.engine.stream.report import Report, StageTime
+from penstock.engine.stream.threads import Pump, Threads
+from penstock.engine.stream.tuning import Tuner
+from penstock.errors import BudgetError, PenstockWarning, StateError, StreamClosedError
+from penstock.memory import Account, Pool, format_nbytes, process_ledger
+from penstock.stages.base.segment import Segment, as_flow
+from penstock.stages.map import MappedRows
+
+STATE_VERSION = 1
+SHORT_SECONDS = 100e-6
+"""Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
+_GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
+
+
+class _Engine:
+    """The threads and buffers of a stream.
+
+    It must not refer to the stream: that is how an abandoned stream is noticed.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Hold nothing yet: whoever opens it has to know it before, to close what was opened so far."""
+        self._plan = plan
+        self.clock = Clock()
+        self.skipped = Skipped(plan.max_errors)
+        self.resources = Resources()
+        self.decisions: list[str] = []
+        self.threads: Threads | None = None
+        self.tuner: Tuner | None = None
+        self.pump: Pump | None = None
+        self.source: Iterator[Parcel] = iter(())
+        self.parcels: Iterator[Parcel] = iter(())
+        self.hand_over: HandOver | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self.account = Account(process_ledger, plan.node.describe())
+        self.pool = Pool(self.account)
+
+    def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
+        """Take the memory, start the threads, and fill the caches."""
+        plan = self._plan
+        self.account.open(
+            budget=plan.budget, need=plan.need, want=plan.total, why="its smallest blocks"
+        )
+        if plan.is_threaded:
+            self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
+            self.threads.resize(plan.threads)
+            if plan.is_tuned:
+                self.tuner = Tuner(self.threads, plan.threads)
+        self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
+
+    def _start(
+        self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool
+    ) -> Iterator[Parcel]:
+        executor: Executor = self.threads or Inline()
+        flow = plan.flow
+        if by_element and (maps := self._short_maps(plan)):
+            self.hand_over = HandOver(maps, epoch, self.clock)
+            flow = as_flow(self.hand_over.rows)
+            if self.threads is not None and self.tuner is not None:
+                # The consumer has work of its own, in which threads disturb it: more only if it waits.
+                self.threads.resize(1)
+                self.threads.ahead = 2
+        context = Context(
+            epoch,
+            self.pool.lease,
+            executor,
+            self.clock,
+            self.resources,
+            plan.block_nbytes,
+            plan.ahead,
+            plan.budget,
+            plan.scratch,
+            self._place(plan),
+            self.skipped,
+        )
+        for node in walk(plan.node):
+            for error in node.left_out:
+                # One that is raised gets a note and a traceback: those are not for the next stream.
+                self.skipped.add(copy.copy(error))
+        self.source = flow.parcels(cursor, context)
+        # Blocks of a segment are made ahead by the threads themselves; anything else needs a
+        # thread that asks for the next parcel while the consumer is busy.
+        if self.threads is None or isinstance(flow, Segment):
+            return self.source
+        self.pump = Pump(self.source, self.threads, self.clock)
+        self.pump.start()
+        return self.pump
+
+    def _short_maps(self, plan: Plan) -> list[MappedRows]:
+        """Return the last maps of a chain if they are short enough to be called at the hand-over."""
+        if plan.processes:
+            return []
+        left = SHORT_SECONDS
+        found: list[MappedRows] = []
+        for node in reversed(trailing_maps(plan.node)):
+            if plan.is_threaded:
+                decision = decide(node, plan.processes)
+                if decision.num_processes or decision.seconds is None:
+                    break
+                left -= decision.seconds
+                if left < 0:
+                    break
+                self.decisions.append(f"{decision.stage} at the hand-over: {decision.reason}")
+            found.insert(0, node)
+        return found
+
+    def _place(self, plan: Plan) -> dict[int, RemoteMap]:
+        """Decide where the user's functions run, and start the processes that it takes."""
+        placement: dict[int, RemoteMap] = {}
+        handed = {id(node) for node in self.hand_over.maps} if self.hand_over else set()
+        for node in walk(plan.node):
+            if isinstance(node, FunctionNode) and id(node) not in handed:
+                if not plan.is_threaded and not plan.processes:
+                    continue  # Everything runs where it is asked for: there is nothing to decide.
+                decision = decide(node, plan.processes)
+                if decision.num_processes:
+                    make = partial(
+                        RemoteMap, node, decision, plan.block_nbytes, plan.budget, plan.retries
+                    )
+                    try:
+                        placement[id(node)] = self.resources.get(("workers", id(node)), make)
+                    except BudgetError as error:
+                        if plan.processes is not None:
+                            raise
+                        decision = Decision(decision.stage, 0, f"no room for processes: {error}")
+                self.decisions.append(str(decision))
+        return placement
+
+    def next_parcel(self) -> tuple[Parcel | None, float]:
+        """Return the next parcel, and the seconds it was waited for."""
+        started = perf_counter()
+        parcel = next(self.parcels, None)
+        waited = perf_counter() - started
+        if self.tuner is not None and parcel is not None:
+            self.tuner.handed_out(parcel.block.nbytes, waited)
+        return parcel, waited
+
+    def all_decisions(self) -> tuple[str, ...]:
+        """Return what was decided before the first block, and while it ran."""
+        return (*self.decisions, *(self.tuner.decisions if self.tuner is not None else ()))
+
+    def abandon(self) -> None:
+        """Close, when the stream was collected instead of closed.
+
+        The garbage collector runs this in any thread, maybe one of ours, and under any lock, maybe
+        that of the ledger: only another thread can wait for ours to end without a deadlock.
+        """
+        if self.threads is None:
+            self.close()
+            return
+        done = threading.Lock()
+        done.acquire()
+
+        def close() -> None:
+            try:
+                self.close()
+            finally:
+                done.release()
+
+        try:
+            # Not threading.Thread: starting one takes locks that this thread may hold.
+            _thread.start_new_thread(close, ())
+        except RuntimeError:  # The interpreter is about to end.
+            self.close()
+            return
+        done.acquire(timeout=_GRACE_SECONDS)
+
+    def close(self) -> None:
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._is_closed = True
+            self._close()
+        except BaseException:
+            # Ctrl-C while it waited: what is left is closed with the stream.
+            self._is_closed = False
+            raise
+
+    def _close(self) -> None:
+        if self.threads is not None:
+            self.threads.stop()
+        if self.pump is not None:
+            self.pump.close()
+        close = getattr(self.source, "close", None)
+        if close is not None:
+            close()
+        if self.threads is not None:
+            self.threads.close()
+        self.resources.close()
+        self.pool.close()
+
+
+class Stream(Closing):
+    """One epoch, as an iterator. Close it, use it in `with`, or just let go of it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        epoch: int = 0,
+        state: dict[str, Any] | None = None,
+        by_element: bool = False,
+    ) -> None:
+        """Open it; `by_element`: it will be iterated over, not taken a block at a time."""
+        self._plan = plan
+        self._fingerprint = fingerprint(plan.node)
+        cursor: Cursor = None
+        self._passed = 0
+        if state is not None:
+            epoch, self._passed, cursor = self._read_state(state, epoch)
+        self._resumed = self._passed
+        """Elements of this epoch that came before this stream."""
+        self._epoch = epoch
+        self._start = cursor
+        self._build = builder(plan.node.structure)
+        self._parcel: Parcel | None = None
+        self._next: Parcel | None = None
+        self._error: Exception | None = None
+        """What `state()` met when it looked for the next parcel: `next()` will raise it."""
+        self._elements: Iterator[Any] = iter(())
+        self._count = 0
+        """Elements handed out of the current parcel."""
+        self._is_ended = False
+        self._is_closed = False
+        self._nbytes = 0
+        self._num_blocks = 0
+        self._waited = 0.0
+        self._has_warned = False
+        self._opened = perf_counter()
+        self._seconds: float | None = None
+        self._engine = _Engine(plan)
+        self._finalizer = weakref.finalize(self, self._engine.abandon)
+        try:
+            self._engine.open(epoch, cursor, by_element=by_element)
+        except BaseException:
+            self.close()  # A cache is filled here, by the user's functions, which may fail.
+            raise
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch (or row, without `batch`); it is the caller's to keep."""
+        try:
+            for element in self._elements:
+                self._count += 1
+                return element
+            self._advance()
+            element = next(self._elements)
+        except BaseException:
+            self.close()
+            raise
+        self._count = 1
+        return element
+
+    def _advance(self) -> None:
+        """Go on to the next parcel, or raise StopIteration."""
+        if self._is_closed and not self._is_ended:
+            raise StreamClosedError("the stream is closed; open another one with ds.stream().")
+        parcel = self._take_parcel()
+        if parcel is None:
+            raise StopIteration
+        hand_over = self._engine.hand_over
+        if hand_over is None:
+            self._elements = parcel.block.elements(parcel.size, self._build)
+        else:
+            first = int(parcel.cursor_after(0))
+            self._elements = hand_over.elements(parcel.block, parcel.size, first)
+        self._nbytes += parcel.block.nbytes
+        self._num_blocks += 1
+        self._parcel = parcel
+
+    def _take_parcel(self) -> Parcel | None:
+        if self._parcel is not None:
+            self._passed += self._parcel.size
+            self._start = self._parcel.cursor_after(self._parcel.size)
+            leases = self._parcel.block.leases
+            self._elements = iter(())
+            self._parcel = None
+            self._count = 0
+            self._engine.pool.write_off(leases)
+            self._mind_held()
+        parcel, self._next = self._next, None
+        if parcel is not None or self._is_ended:
+            return parcel
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None
+        parcel, waited = self._engine.next_parcel()
+        self._waited += waited
+        self._is_ended = parcel is None
+        return parcel
+
+    def _mind_held(self) -> None:
+        """Collect what only the garbage collector frees, and say once if batches pile up."""
+        account = self._engine.account
+        if account.held > 2 * self._plan.block_nbytes:
+            gc.collect(0)  # JAX frees the memory of a batch late, and some only in a collection.
+        if account.held > self._plan.budget and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{format_nbytes(account.held)} of batches are still referred to after the loop went "
+                f"past them, more than the memory budget of {format_nbytes(self._plan.budget)}. "
+                "Keep results instead of batches, or copy what you need of them.",
+                PenstockWarning,
+                stacklevel=5,
+            )
+
+    def parcels(self) -> Iterator[Parcel]:
+        """Yield what is left of the stream a parcel at a time, each with the cursors of its rows."""
+        assert self._engine.hand_over is None, "a stream by_element has no parcels"
+        while (parcel := self._take_parcel()) is not None:
+            self._num_blocks += 1
+            self._nbytes += parcel.block.nbytes
+            leases = parcel.block.leases
+            self._start = parcel.cursor_after(parcel.size)
+            self._passed += parcel.size
+            yield parcel
+            del parcel  # Else it would pass for one that the consumer keeps.
+            self._engine.pool.write_off(leases)
+        self.close()
+
+    def blocks(self) -> Iterator[tuple[Block, int]]:
+        """Yield what is left of the stream a block at a time: the block, and how many elements."""
+        return ((parcel.block, parcel.size) for parcel in self.parcels())
+
+    def state(self) -> dict[str, Any]:
+        """Return where the consumer stands, as a small dict that JSON can hold."""
+        epoch, passed, cursor = self._epoch, self._passed + self._count, self._start
+        if self._parcel is not None:
+            cursor = self._parcel.cursor_after(self._count)
+        if self._is_at_end():
+            epoch, passed, cursor = self._epoch + 1, 0, None
+        return state_of(self._fingerprint, epoch, passed, cursor)
+
+    def _is_at_end(self) -> bool:
+        node = self._plan.node
+        if isinstance(node, Rows):
+            return self._passed + self._count >= node.num_rows
+        if self._parcel is not None and self._count < self._parcel.size:
+            return False
+        if self._next is None and not (self._is_ended or self._is_closed or self._error):
+            # Only the next parcel tells whether there is one.
+            try:
+                self._next = next(self._engine.parcels, None)
+            except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
+                self._error = error
+            else:
+                self._is_ended = self._next is None
+        return self._next is None and self._is_ended
+
+    def _read_state(self, state: Any, epoch: int) -> tuple[int, int, Cursor]:
+        if not isinstance(state, dict) or not {"fingerprint", "cursor"} <= set(state):
+            raise StateError(f"state must be a dict made by stream.state(), got {state!r:.80}.")
+        if state.get("version") != STATE_VERSION:
+            raise StateError(
+                f"this state has version {state.get('version')!r}, and this penstock reads version "
+                f"{STATE_VERSION}; use the version of penstock that made it."
+            )
+        if state["fingerprint"] != self._fingerprint:
+            raise StateError(
+                f"this state belongs to another pipeline: it has fingerprint {state['fingerprint']}, "
+                f"this dataset {self._fingerprint}. Rows, seeds, batch sizes and the order of the stages "
+                "must be those of the run that saved it."
+            )
+        if epoch not in (0, state["epoch"]):
+            raise StateError(
+                f"epoch={epoch} contradicts the state, which is in epoch {state['epoch']}."
+            )
+        return int(state["epoch"]), int(state["element"]), state["cursor"]
+
+    def report(self) -> Report:
+        """Return what the stream has done so far."""
+        seconds = perf_counter() - self._opened if self._seconds is None else self._seconds
+        clock = self._engine.clock
+        waited = self._waited
+        if self._engine.hand_over is not None:
+            self._engine.hand_over.report()
+            waited += self._engine.hand_over.seconds
+        nodes = list(walk(self._plan.node))
+        return Report(
+            epoch=self._epoch,
+            num_elements=self._passed + self._count - self._resumed,
+            nbytes=self._nbytes,
+            seconds=seconds,
+            waited_seconds=waited,
+            stages=tuple(
+                StageTime(node.describe(), clock.seconds(node), clock.num_rows(node))
+                for node in nodes
+            ),
+            threads=self._plan.threads,
+            num_blocks=self._num_blocks,
+            peak_nbytes=self._engine.account.peak,
+            held_nbytes=self._engine.account.held_peak,
+            budget_nbytes=self._plan.budget,
+            decisions=self._engine.all_decisions(),
+            num_skipped=self._engine.skipped.count,
+            skipped=tuple(self._engine.skipped.first),
+        )
+
+    def close(self) -> None:
+        """End its threads and free its buffers; batches that were handed out stay valid."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._parcel is not None:
+                self._start = self._parcel.cursor_after(self._count)
+                self._passed, self._count = self._passed + self._count, 0
+            self._parcel = self._next = None
+            self._elements = iter(())
+            self._seconds = perf_counter() - self._opened
+            self._engine.close()
+            self._finalizer.detach()
+
+
+def state_of(fingerprint: str, epoch: int, element: int, cursor: Cursor) -> dict[str, Any]:
+    """Return the state of a consumer that has had `element` elements, up to a cursor."""
+    return {
+        "version": STATE_VERSION,
+        "fingerprint": fingerprint,
+        "epoch": epoch,
+        "element": element,
+        "cursor": cursor,
+    }

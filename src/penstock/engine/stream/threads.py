@@ -1,0 +1,300 @@
+"""Threads that work ahead of the consumer, in order, within what the ledger granted."""
+
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter, thread_time
+from typing import Any
+
+from penstock.core.clock import Clock
+from penstock.core.crew import Crew
+from penstock.core.rows import Executor, In, Out, Parcel
+from penstock.errors import StreamClosedError
+from penstock.memory import Account
+
+_numbers = itertools.count()
+
+
+class _Task:
+    """A call to be made on some thread, and its result."""
+
+    __slots__ = ("_done", "argument", "error", "function", "is_cancelled", "nbytes", "result")
+
+    def __init__(self, function: Callable[[Any], Any], argument: Any, nbytes: int) -> None:
+        self.function = function
+        self.argument = argument
+        self.nbytes = nbytes
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.is_cancelled = False
+        # A plain lock is the cheapest thing to wait for, and Ctrl-C interrupts it.
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._done.locked()
+
+    def run(self, *, is_closing: bool) -> tuple[float, float]:
+        """Make the call; return the seconds that it took, and those of them on a core."""
+        started, on_core = perf_counter(), thread_time()
+        try:
+            if is_closing:
+                self.error = StreamClosedError("the stream was closed.")
+            elif not self.is_cancelled:
+                self.result = self.function(self.argument)
+        except BaseException as error:  # noqa: BLE001  # It is the consumer who must see it.
+            self.error = error
+        finally:
+            self.argument = None
+            self._done.release()
+        return perf_counter() - started, thread_time() - on_core
+
+    def wait(self) -> Any:
+        with self._done:
+            pass
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # Nor a name in this frame, which its traceback refers to.
+        result, self.result = self.result, None
+        return result
+
+
+class Threads(Executor):
+    """A few threads, and the order in which what they make is handed out."""
+
+    def __init__(
+        self,
+        ahead: int,
+        account: Account,
+        block_nbytes: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.count = 0
+        self.ahead = ahead
+        """How many blocks are made before they are asked for. More than planned only if they are small."""
+        self.busy_seconds = 0.0
+        self.core_seconds = 0.0
+        self.planned = ahead
+        self.planned_nbytes = 0 if block_nbytes is None else ahead * block_nbytes
+        self._account = account
+        self._clock = clock or Clock()
+        self._outstanding = 0
+        self._lock = threading.Lock()  # Of `_outstanding`: there may be several pumps.
+        self._pumps: list[Pump] = []
+        self._is_closing = False
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._number = next(_numbers)
+        self._crew = Crew()
+
+    def resize(self, count: int) -> None:
+        """Have so many threads; one that is too many ends after what it is doing."""
+        for _ in range(count, self.count):
+            self._tasks.put(None)
+        first = len(self._crew)
+        names = [
+            f"penstock-{self._number}-{first + more}" for more in range(max(0, count - self.count))
+        ]
+        if names:
+            self._crew.start(names, self._work)
+        self.count = count
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether whoever runs a user's function should stop at the next row."""
+        return self._is_closing
+
+    def ordered(
+        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+    ) -> Iterator[Out]:
+        """Yield `function(x)` for each input, in order, as many ahead as planned and granted.
+
+        All bookkeeping is done by the thread that iterates, at the moment it asks for the next
+        block: nothing has to be woken, and what is granted can't be overrun by a race.
+        """
+        pending: deque[_Task] = deque()
+        source = iter(inputs)
+        spare: deque[In] = deque()
+        is_ended = False
+        try:
+            while True:
+                # One more each time, and more than that only while the first is not ready: the
+                # inputs may be parcels that have to be made themselves.
+                is_first = True
+                while not is_ended and len(pending) <= self.ahead:
+                    if pending and pending[0].is_done and not is_first:
+                        break
+                    is_first = False
+                    if not spare:
+                        try:
+                            spare.append(next(source))
+                        except StopIteration:
+                            is_ended = True
+                            break
+                    cost = nbytes(spare[0])
+                    if len(pending) > self.planned and not self.has_room(
+                        (task.nbytes for task in pending), cost
+                    ):
+                        break
+                    if not self._promise(cost, must=not pending):
+                        break
+                    task = _Task(function, spare.popleft(), cost)
+                    pending.append(task)
+                    self._tasks.put(task)
+                if not pending:
+                    return
+                # Not through a variable: it would keep the block alive while the consumer has it.
+                yield self._wait(pending[0])
+                self._promise(-pending.popleft().nbytes, must=True)
+        finally:
+            for task in pending:
+                task.is_cancelled = True
+                self._promise(-task.nbytes, must=True)
+
+    def _wait(self, task: _Task) -> Any:
+        mark = self._clock.enter()
+        try:
+            return task.wait()
+        finally:
+            self._clock.leave(mark, None, 0)
+
+    def has_room(self, sizes: Iterable[int], more: int) -> bool:
+        """Whether one more block than planned takes no more bytes than those that were planned."""
+        return sum(sizes) + more <= self.planned_nbytes
+
+    def _promise(self, nbytes: int, *, must: bool) -> bool:
+        """Count bytes that a task will take; without `must` only if the grant has room for them."""
+        with self._lock:
+            if not must and self._outstanding + nbytes > self._account.grant:
+                return False
+            self._outstanding += nbytes
+            return True
+
+    def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
+        """Return the same parcels, made on a thread of their own, a few ahead."""
+        pump = Pump(parcels, self, self._clock)
+        self._pumps.append(pump)
+        pump.start()
+        return pump
+
+    def stop(self) -> None:
+        """Tell what runs to stop at the next row, and what waits not to start."""
+        self._is_closing = True
+
+    def close(self) -> None:
+        """End the threads; a user's function that runs is waited for, up to the end of its row."""
+        self.stop()
+        for pump in self._pumps:
+            pump.close()
+        self._tasks.put(None)
+        self._crew.join()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            busy, core = task.run(is_closing=self._is_closing)
+            del task  # A thread that waits must not keep the last block alive.
+            with self._lock:
+                self.busy_seconds += busy
+                self.core_seconds += core
+        if self._is_closing:
+            self._tasks.put(None)  # For the next thread: nobody has to know how many there are.
+
+
+def _nothing() -> None:
+    pass
+
+
+class Pump:
+    """Runs a flow on a thread of its own, a few parcels ahead of the consumer.
+
+    Ctrl-C may strike the consumer between any two lines. Hence queues, which it can't leave locked, as it can
+    the semaphores, conditions and events of `threading`.
+    """
+
+    def __init__(self, parcels: Iterator[Any], threads: Threads, clock: Clock) -> None:
+        self._parcels = parcels
+        self._threads = threads
+        self._clock = clock
+        self._waiting: deque[int] = deque()
+        """The bytes of each parcel that was made and, as far as is known, not taken."""
+        self._taken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._is_closing = False
+        self._is_ended = False
+        self._crew = Crew()
+
+    def start(self) -> None:
+        """Begin to make parcels."""
+        self._crew.start([f"penstock-pump-{next(_numbers)}"], self._run)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next parcel."""
+        if self._is_ended:
+            raise StopIteration
+        mark = self._clock.enter()
+        try:
+            parcel, error = self._made.get()
+        finally:
+            self._clock.leave(mark, None, 0)
+        self._taken.put(None)
+        if error is not None:
+            self._is_ended = True
+            try:
+                raise error
+            finally:
+                del error  # The traceback refers to this frame.
+        if parcel is None:
+            self._is_ended = True
+            raise StopIteration
+        return parcel
+
+    def _run(self) -> None:
+        self._made.put((None, self._pumped()))
+
+    def _pumped(self) -> BaseException | None:
+        """Hand out all parcels; return what went wrong, without a name that would tie it to its own frame."""
+        try:
+            while True:
+                while not (self._is_closing or self._has_room()):
+                    self._taken.get()
+                    self._waiting.popleft()
+                if self._is_closing:
+                    return None
+                parcel = next(self._parcels, None)
+                if parcel is None:
+                    return None
+                self._waiting.append(parcel.block.nbytes)
+                self._made.put((parcel, None))
+                del parcel
+        except BaseException as raised:  # noqa: BLE001  # It is the consumer who must see it.
+            return raised
+        finally:
+            getattr(self._parcels, "close", _nothing)()
+
+    def _has_room(self) -> bool:
+        """Whether one more parcel may wait: as many as planned, or more that are as small."""
+        while not self._taken.empty() and self._waiting:
+            self._taken.get()
+            self._waiting.popleft()
+        num, most = len(self._waiting), self._threads
+        if num < most.planned:
+            return True
+        return num < most.ahead and most.has_room(self._waiting, max(self._waiting))
+
+    def close(self) -> None:
+        """End the thread, and drop what it made: an error among it refers back to this."""
+        self._is_closing = True
+        self._taken.put(None)
+        if self._crew.is_own:
+            return
+        self._crew.join()
+        self._is_ended = True
+        while not self._made.empty():
+            self._made.get()

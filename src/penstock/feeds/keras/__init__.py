@@ -1,0 +1,1 @@
+"""Keras, on each of its backends."""

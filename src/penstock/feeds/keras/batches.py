@@ -1,0 +1,121 @@
+"""Batches as Keras would make them of arrays: its dtypes, its sample weights, its nests."""
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core.nest import Structure, flatten
+from penstock.core.spec import ArraySpec
+from penstock.feeds.alignment import Array, aligned_cast
+from penstock.feeds.leafwise import Convert, chained, leafwise
+from penstock.feeds.recipe import Recipe
+
+_MOST_PARTS = 3  # x, y, sample_weight
+
+
+def check_parts(spec: Any) -> None:
+    """Raise unless a batch is x, (x,), (x, y) or (x, y, sample_weight)."""
+    if isinstance(spec, tuple) and not 1 <= len(spec) <= _MOST_PARTS:
+        raise ValueError(
+            f"Keras needs batches of x, (x, y) or (x, y, sample_weight), got a tuple of {len(spec)}.\n"
+            "  wrong: ps.from_arrays((a, b, c, y))\n"
+            '  right: ps.from_arrays(((a, b, c), y)), or {"a": a, ...} for inputs with names'
+        )
+
+
+def casts(recipe: Recipe, floatx: str) -> Convert | None:
+    """Return the cast of floats to Keras' own, which leaves integers (images) as they are."""
+
+    def cast_of(spec: ArraySpec) -> Convert | None:
+        dtype = spec.numpy_dtype
+        if spec.is_text or "float" not in dtype.name or dtype.name == floatx:
+            return None
+        return lambda leaf: aligned_cast(leaf, floatx)
+
+    return leafwise(recipe.node.structure, [cast_of(spec) for _, spec in recipe.fields])
+
+
+def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Convert:
+    """Return what adds the weight of its class to each row."""
+    if not (isinstance(spec, tuple) and len(spec) >= 2):
+        raise ValueError("class_weight needs labels, and these batches have none: give (x, y).")
+    if len(spec) == _MOST_PARTS:
+        raise ValueError(
+            "class_weight and sample_weight can't be used at the same time; "
+            "multiply the sample weights by those of the classes with .map(...)."
+        )
+    if not isinstance(spec[1], ArraySpec):
+        raise ValueError(  # noqa: TRY004  # as Keras does
+            "class_weight is only supported for models with a single output."
+        )
+
+    def weighted(batch: Any) -> Any:
+        return (*batch, _weights(batch[1], class_weight, floatx))
+
+    return weighted
+
+
+def _weights(labels: Array, class_weight: dict[int, float], floatx: str) -> Array:
+    if labels.ndim > 1:
+        labels = labels.argmax(axis=-1) if labels.shape[-1] != 1 else labels.squeeze(axis=-1)
+    numbers = np.round(labels).astype("int32")
+    classes, which = np.unique(numbers, return_inverse=True)
+    table = np.array([class_weight.get(int(number), 1.0) for number in classes], floatx)
+    return aligned_cast(table[which.reshape(numbers.shape)], floatx)
+
+
+def spread_weights(spec: Any) -> Convert | None:
+    """Return what hands the one sample weight of a row to each of several outputs."""
+    if not (isinstance(spec, tuple) and len(spec) == _MOST_PARTS):
+        return None
+    if isinstance(spec[1], ArraySpec) or not isinstance(spec[2], ArraySpec):
+        return None
+    structure = flatten(spec[1])[1]
+    if len(spec[2].shape) > 1 and spec[2].shape[1:] != (1,):
+        raise ValueError(
+            "for a model with several outputs one sample_weight must be a number a row, got "
+            f"{spec[2]}; give one sample_weight for each output, in the nest of y."
+        )
+
+    def spread(batch: Any) -> Any:
+        x, y, weights = batch
+        # A copy each: TensorFlow computes in place in memory that it takes to be one tensor's own.
+        return (
+            x,
+            y,
+            structure.unflatten(
+                [aligned_cast(weights, weights.dtype) for _ in range(structure.num_leaves)]
+            ),
+        )
+
+    return spread
+
+
+def preparation(
+    recipe: Recipe, class_weight: dict[int, float] | None, floatx: str
+) -> Convert | None:
+    """Return what makes a batch of the stream one of Keras'; None if it is one already."""
+    weigh = None if class_weight is None else class_weights(recipe.spec, class_weight, floatx)
+    return chained(casts(recipe, floatx), weigh, spread_weights(recipe.spec))
+
+
+def prepared_spec(recipe: Recipe, class_weight: dict[int, float] | None, floatx: str) -> Any:
+    """Return the nest of `ArraySpec` of a batch once it is prepared."""
+    leaves, structure = flatten(recipe.spec)
+    spec: Any = structure.unflatten([_cast_spec(leaf, floatx) for leaf in leaves])
+    if class_weight is not None:
+        spec = (*spec, ArraySpec(spec[1].shape[:1], floatx))
+    if spread_weights(recipe.spec) is not None:
+        outputs = structure_of(spec[1])
+        spec = (*spec[:2], outputs.unflatten([spec[2]] * outputs.num_leaves))
+    return spec
+
+
+def _cast_spec(spec: ArraySpec, floatx: str) -> ArraySpec:
+    is_float = not spec.is_text and "float" in spec.numpy_dtype.name
+    return ArraySpec(spec.shape, floatx) if is_float else spec
+
+
+def structure_of(spec: Any) -> Structure:
+    """Return the structure of a nest of specs."""
+    return flatten(spec)[1]

@@ -1,0 +1,394 @@
+"""to_keras(): what `fit`, `evaluate` and `predict` read from, on each of Keras' backends."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+try:
+    import keras
+    from keras.src.trainers.data_adapters import get_data_adapter
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+except ImportError as error:
+    raise ImportError("to_keras needs keras: pip install 'penstock[keras]'") from error
+
+import numpy as np
+
+from penstock.core.nest import flatten
+from penstock.core.rows import ENDLESS
+from penstock.engine.plan import Explanation
+from penstock.engine.stream import Report
+from penstock.feeds.keras import calls as keras_calls
+from penstock.feeds.keras.batches import check_parts, preparation, prepared_spec
+from penstock.feeds.keras.calls import Role
+from penstock.feeds.keras.checkpoint import Checkpoint
+from penstock.feeds.keras.home import KerasResidency
+from penstock.feeds.keras.predict import normalization, predict_to
+from penstock.feeds.leafwise import Convert, chained, leafwise
+from penstock.feeds.on_device.choice import Residency
+from penstock.feeds.on_device.tables import Resident, State
+from penstock.feeds.on_device.traffic import Traffic, counting
+from penstock.feeds.passes import Pass
+from penstock.feeds.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where training goes on: at a state of the stream, so many steps into an epoch of Keras."""
+
+    state: State
+    steps_done: int
+
+
+class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
+    """A dataset as Keras reads it. Each epoch of `fit` is the next; `evaluate` reads epoch 0."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        class_weight: dict[int, float] | None = None,
+        device_memory: int | str | None = None,
+    ) -> None:
+        recipe.check_batched("to_keras()")
+        check_parts(recipe.spec)
+        self._backend = keras.backend.backend()
+        if self._backend != "tensorflow":
+            recipe.check_numeric(f"Keras on {self._backend}")
+        self._recipe = recipe
+        self._class_weight = class_weight
+        preparation(recipe, class_weight, keras.backend.floatx())  # Fails here rather than in fit.
+        self._home = KerasResidency(recipe, class_weight, device_memory)
+        self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
+        self._now: tuple[str, Role | None, weakref.ref[Any] | None] = ("", None, None)
+        self._first_epoch = 0
+        self._resume: Resume | None = None
+        self._is_recorded = False
+        self._last: Pass | None = None
+        self.training: Pass | None = None
+        """What `fit` reads from at the moment, or read from last."""
+
+    # -- what Keras asks ----------------------------------------------------------------------
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches an epoch has; None where that is unknown, or given by the user."""
+        found = keras_calls.new_epoch_iterator()
+        if found is not None:
+            owner, role = found
+            self._check(role)
+            self._roles[owner] = role
+        else:
+            known = self._roles.get(keras_calls.epoch_iterator())
+            if known is None:
+                return self._recipe.num_batches
+            role = known
+        return None if _is_continued(role) else self._recipe.num_batches
+
+    @property
+    def batch_size(self) -> int | None:
+        """The rows of a whole batch."""
+        return self._recipe.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        """Whether the last batch may be shorter than the rest."""
+        return not all(spec.is_fixed for _, spec in self._recipe.fields)
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """The rows of the last batch; not known here."""
+        return None
+
+    def on_epoch_begin(self) -> None:
+        """Note who is about to read, and correct the number of steps that Keras will take."""
+        owner, call = keras_calls.epoch_iterator(), keras_calls.current_call()
+        role = None if owner is None else self._roles.get(owner)
+        self._now = (call, role, None if owner is None else weakref.ref(owner))
+        if role is None or call == "build":
+            return
+        done = self._resume.steps_done if call == "fit" and self._resume is not None else 0
+        if role.steps is not None:
+            owner.steps_per_epoch = role.steps - done
+        elif self._recipe.num_batches is None:
+            owner._num_batches = ENDLESS  # noqa: SLF001  # Until the last batch was handed out.
+        else:
+            owner._num_batches = self._recipe.num_batches - done  # noqa: SLF001  # Keras' own count
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        """Return an iterator over batches of NumPy arrays."""
+        yield from self.open(is_streamed=True)
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """Return an iterator over batches; JAX takes aligned NumPy arrays without a copy."""
+        return self._batches(None)
+
+    def get_torch_dataloader(self) -> Any:
+        """Return something to iterate over, batches of torch tensors over our memory."""
+        import torch
+
+        from penstock.feeds.torch.arrays import keras_converter
+
+        def iterate() -> Iterator[Any]:
+            # A DataLoader draws a number whenever it is iterated. What Keras draws from the same
+            # generator afterwards (dropout) is only that of fit(ndarray) if this draws it, too.
+            torch.empty((), dtype=torch.int64).random_()
+            return self._batches(keras_converter)
+
+        return _Iterable(iterate)
+
+    def get_tf_dataset(self) -> Any:
+        """Return batches of tensors: a plain iterable where that is faster, else a tf.data.Dataset."""
+        import tensorflow as tf
+
+        from penstock.feeds.keras.tensorflow import (
+            is_on_one_device,
+            is_plain,
+            resident_dataset,
+            tf_dataset,
+        )
+
+        owner = keras_calls.epoch_iterator()
+        if is_plain(owner, self._recipe):
+            return _Iterable(lambda: self._tf_batches(tf))
+        role = None if owner is None else self._roles.get(owner)
+        if not is_on_one_device(owner) and self._home.chosen.data is not None:
+            self._home.stream_because("a strategy of tf.distribute spreads each batch over devices")
+        weights = self._weights(role)
+        data = self._home.data(weights)
+        if data is None:
+            return tf_dataset(self._recipe, self._spec(role), self.open, tf)
+        return resident_dataset(
+            self._recipe,
+            data,
+            lambda: self.open(numbers_of=data),
+            tf,
+            device="/GPU:0" if tf.config.list_logical_devices("GPU") else None,
+            finish=self._home.trim(weights),
+        )
+
+    # -- what a user asks ---------------------------------------------------------------------
+
+    def checkpoint(self, folder: str, *, every_batches: int = 500) -> Checkpoint:
+        """Return a callback that saves all of the training, so that the same script goes on after a kill.
+
+        It saves weights, optimizer, metrics, random state and the place in the data together, at the
+        batch last trained on, every so many batches and at the end of each epoch.
+        """
+        return Checkpoint(self, folder, every_batches=every_batches)
+
+    def predict_to(self, path: str, model: Any) -> Any:
+        """Write the model's outputs to a `.npy` as they come; return its path and counts."""
+        return predict_to(self._recipe, model, path, self._converter())
+
+    def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
+        """Return a `keras.layers.Normalization` set from one pass over the data, without a copy."""
+        return normalization(self._recipe, field, axis)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes copied to the device so far."""
+        return self._home.traffic
+
+    @property
+    def residency(self) -> Residency:
+        """Where the data lives, and why."""
+        return self._home.chosen
+
+    def explain(self) -> Explanation:
+        """Return what reading will do, and where the data will be."""
+        return self.residency.noted(self._recipe.explain())
+
+    def report(self) -> Report | None:
+        """Return the report of the last epoch read; None before the first."""
+        return None if self._last is None else self._last.latest.report()
+
+    def close(self) -> None:
+        """End what is still being read, and let go of what is on the device."""
+        if self._last is not None:
+            self._last.close()
+        self.residency.close()
+
+    # -- for the checkpoint -------------------------------------------------------------------
+
+    def record(self) -> None:
+        """Keep the states of what is handed out to `fit` from now on."""
+        self._resume = None
+        self._is_recorded = True
+
+    def resume_at(self, state: State, steps_done: int) -> None:
+        """Start the next epoch of `fit` at this state, so many steps into an epoch of Keras."""
+        self._resume = Resume(state, steps_done)
+
+    def example(self) -> Any:
+        """Return a batch of zeros, which takes no memory: what the model is to be built for."""
+        leaves, structure = flatten(self._spec(self._now[1]))
+        size = self.batch_size or 1
+        return structure.unflatten(
+            [
+                np.broadcast_to(
+                    np.zeros((), leaf.numpy_dtype), [size, *(n or 1 for n in leaf.shape[1:])]
+                )
+                for leaf in leaves
+            ]
+        )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _check(self, role: Role) -> None:
+        """Refuse what can't work before training starts."""
+        if role.refused:
+            raise ValueError(
+                f"{' and '.join(role.refused)} can't be given beside a penstock feed, which has all of "
+                "it: write ps.from_arrays((x, y, sample_weight))."
+            )
+        own = self._recipe.batch_size
+        if role.batch_size is not None and own is not None and role.batch_size != own:
+            raise ValueError(
+                f"batch_size={role.batch_size} contradicts the feed, whose batches have {own} rows; "
+                f"leave it out, or write .batch({role.batch_size})."
+            )
+        total = self._recipe.num_batches
+        if total == 0:
+            raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
+        if role.steps is None and self._recipe.node.is_endless:
+            name = {"fit": "steps_per_epoch"}.get(role.call, "steps")
+            raise ValueError(
+                f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
+                f"does, with {name}=..., or leave repeat() out."
+            )
+        if (
+            role.call != "fit"
+            and role.steps is not None
+            and total is not None
+            and role.steps > total
+        ):
+            raise ValueError(
+                f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
+                "leave the number of steps out to read all of them."
+            )
+        preparation(self._recipe, self._weights(role), keras.backend.floatx())
+
+    def _weights(self, role: Role | None) -> dict[int, float] | None:
+        if role is not None and role.call != "fit":
+            return None
+        given = None if role is None else role.class_weight
+        return self._class_weight if given is None else given
+
+    def _spec(self, role: Role | None) -> Any:
+        return prepared_spec(self._recipe, self._weights(role), keras.backend.floatx())
+
+    def _converter(self) -> Convert | None:
+        return preparation(self._recipe, None, keras.backend.floatx())
+
+    def _tf_batches(self, tf: Any) -> Iterator[Any]:
+        from penstock.feeds.tf.arrays import converter
+
+        yield from self._batches(lambda spec: converter(spec, tf))
+        # The training loop of Keras takes the end of a plain iterator for a batch.
+        raise tf.errors.OutOfRangeError(None, None, "the last batch was read")
+
+    def _batches(self, converter: Callable[[Any], Convert | None] | None) -> Iterator[Any]:
+        """Yield the batches of one pass; nothing is opened before the first is asked for."""
+        yield from self.open(converter)
+
+    def open(
+        self,
+        converter: Callable[[Any], Convert | None] | None = None,
+        *,
+        is_streamed: bool = False,
+        numbers_of: Resident | None = None,
+    ) -> Pass:
+        """Return the pass for whoever was last announced by `on_epoch_begin`.
+
+        It gives out row numbers instead of batches of what is on the device if that is `numbers_of`.
+        """
+        call, role, owner = self._now
+        weights = self._weights(role)
+        data = numbers_of
+        if data is None and call != "build" and not is_streamed:
+            data = self._home.data(weights)
+        if data is None:
+            prepare = self._preparation(role, converter, is_counted=call != "build")
+        else:
+            prepare = None if numbers_of is not None else self._home.trim(weights)
+        make = partial(Pass, self._recipe, prepare, data=data, by_number=numbers_of is not None)
+        if call not in ("fit", ""):
+            reading = make(epoch=self._epoch_to_come() if call == "build" else 0)
+        else:
+            resume, self._resume = self._resume, None
+            reading = make(
+                epoch=0 if resume else self._epoch_to_come(),
+                state=resume.state if resume else None,
+                is_continued=role is not None and _is_continued(role),
+                is_recorded=self._is_recorded,
+            )
+            self.training = reading
+        if role is not None and role.steps is None and self._recipe.num_batches is None:
+            reading.on_last = lambda count: _set_num_batches(owner, count)
+        alive = None if owner is None else owner()
+        if alive is not None:
+            # Keras ends with no word to the adapter: what it iterated with is then collected.
+            weakref.finalize(alive, reading.close)
+        if call != "build":
+            self._last = reading
+        return reading
+
+    def _preparation(
+        self,
+        role: Role | None,
+        converter: Callable[[Any], Convert | None] | None,
+        *,
+        is_counted: bool,
+    ) -> Convert | None:
+        """Return what makes a streamed batch one of Keras': cast, weighed, counted, converted."""
+        leaves, structure = flatten(self._spec(role))
+        return chained(
+            preparation(self._recipe, self._weights(role), keras.backend.floatx()),
+            counting(self.traffic, structure) if is_counted else None,
+            None if converter is None else leafwise(structure, [converter(f) for f in leaves]),
+        )
+
+    def _epoch_to_come(self) -> int:
+        return self._first_epoch if self.training is None else self.training.epoch + 1
+
+
+class _Iterable:
+    """Something whose every `iter` is a new pass. Keras makes some that it never reads from."""
+
+    def __init__(self, iterate: Callable[[], Iterator[Any]]) -> None:
+        self._iterate = iterate
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate()
+
+
+def _is_continued(role: Role) -> bool:
+    """Whether epochs of Keras are not epochs of ours, so that reading goes on across both."""
+    return role.call == "fit" and role.steps is not None
+
+
+def _set_num_batches(owner: "weakref.ref[Any] | None", count: int) -> None:
+    alive = None if owner is None else owner()
+    if alive is not None:
+        alive._num_batches = count  # noqa: SLF001  # So that Keras stops there, and does not warn.
+
+
+def keras_feed(
+    recipe: Recipe,
+    *,
+    class_weight: dict[int, float] | None = None,
+    device_memory: int | str | None = None,
+) -> Any:
+    """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset, which always streams."""
+    feed = KerasFeed(recipe, class_weight=class_weight, device_memory=device_memory)
+    try:
+        is_taken = get_data_adapter(feed) is feed
+    except ValueError:
+        is_taken = False
+    if is_taken:
+        return feed
+    from penstock.feeds.keras.pydataset import PyDatasetFeed
+
+    return PyDatasetFeed(recipe, class_weight=class_weight)

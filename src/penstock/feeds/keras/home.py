@@ -1,0 +1,92 @@
+"""Where the data of a Keras feed lives: on Keras' device, cast and weighed there once, or streamed."""
+
+from typing import Any
+
+import keras
+
+from penstock.core.nest import flatten
+from penstock.feeds.keras.batches import preparation, prepared_spec
+from penstock.feeds.leafwise import Convert, chained, leafwise
+from penstock.feeds.on_device.choice import Residency, choose
+from penstock.feeds.on_device.device import Device
+from penstock.feeds.on_device.tables import Resident
+from penstock.feeds.on_device.traffic import Traffic
+from penstock.feeds.recipe import Recipe
+
+Weights = dict[int, float] | None
+
+
+class KerasResidency:
+    """The choice for one feed. It is made anew if `fit` brings class weights that the rows lack."""
+
+    def __init__(
+        self, recipe: Recipe, class_weight: Weights, device_memory: int | str | None
+    ) -> None:
+        self._recipe = recipe
+        self._device_memory = device_memory
+        self._weights = class_weight
+        self.traffic = Traffic()
+        self.chosen = self._choose()
+
+    def data(self, class_weight: Weights) -> Resident | None:
+        """Return what stays on the device, weights included; None if batches are streamed."""
+        if self.chosen.data is None:
+            return None
+        if _is_distributed():
+            self.stream_because("keras.distribution spreads each batch over several devices")
+        elif class_weight is not None and class_weight != self._weights:
+            self._weights = class_weight
+            self.chosen.close()
+            self.chosen = self._choose()
+        return self.chosen.data
+
+    def trim(self, class_weight: Weights) -> Convert | None:
+        """Return what takes the weights off that only `fit` has asked for."""
+        is_weighed = self._weights is not None and class_weight is None
+        return (lambda batch: batch[:2]) if is_weighed else None
+
+    def stream_because(self, why: str) -> None:
+        """Stream from now on."""
+        self.chosen.close()
+        self.chosen = Residency(why)
+
+    def _choose(self) -> Residency:
+        if _is_distributed():
+            return Residency("keras.distribution spreads each batch over several devices")
+        floatx = keras.backend.floatx()
+        spec = prepared_spec(self._recipe, self._weights, floatx)
+        device, put = _device(spec)
+        prepare = chained(preparation(self._recipe, self._weights, floatx), put)
+        assert prepare is not None
+        return choose(self._recipe, device, prepare, self.traffic, self._device_memory)
+
+
+def _is_distributed() -> bool:
+    return keras.backend.backend() == "jax" and keras.distribution.distribution() is not None
+
+
+def _device(spec: Any) -> tuple[Device, Convert]:
+    """Return Keras' device, and what puts a prepared batch there."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        from penstock.feeds.jax.device import JaxDevice
+
+        jax_device = JaxDevice()
+        return jax_device, jax_device.put
+    if backend == "torch":
+        import torch
+        from keras.src.backend.torch.core import get_device
+
+        from penstock.feeds.torch.arrays import keras_converter
+        from penstock.feeds.torch.device import TorchDevice
+
+        leaves, structure = flatten(spec)
+        put = leafwise(structure, [keras_converter(leaf) for leaf in leaves])
+        assert put is not None
+        return TorchDevice(torch.device(get_device())), put
+    import tensorflow as tf
+
+    from penstock.feeds.tf.device import TfDevice
+
+    tf_device = TfDevice("/GPU:0" if tf.config.list_logical_devices("GPU") else None)
+    return tf_device, tf_device.put

@@ -1,0 +1,125 @@
+"""The way back: predictions written to disk as they come, and layers set from statistics."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import keras
+import numpy as np
+
+from penstock.core.nest import field_names, flatten
+from penstock.engine.stream.statistics import FieldStatistics, statistics
+from penstock.feeds.alignment import Array
+from penstock.feeds.leafwise import Convert
+from penstock.feeds.recipe import Recipe
+from penstock.io.atomic import atomic_file
+from penstock.io.formats.npy_header import format_header
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What `predict_to` wrote."""
+
+    paths: tuple[Path, ...]
+    num_rows: int
+    to_device_nbytes: int
+    """Bytes of batches that went to the model."""
+    to_host_nbytes: int
+    """Bytes of results that came back."""
+
+
+class _NpyWriter:
+    """An `.npy` that grows by batches; its header is written anew once the rows are counted."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.num_rows = 0
+        self.like: Array | None = None
+
+    def add(self, rows: Array) -> None:
+        if self.like is None:
+            self.like = rows[:0]
+            self.file.write(format_header(rows.dtype, (0, *rows.shape[1:])))
+        elif rows.shape[1:] != self.like.shape[1:] or rows.dtype != self.like.dtype:
+            raise ValueError(
+                f"outputs must have one shape to be written as one array, got {rows.shape[1:]} after "
+                f"{self.like.shape[1:]}; predict batches of one length, or pad them."
+            )
+        self.file.write(np.ascontiguousarray(rows).data)
+        self.num_rows += len(rows)
+
+    def finish(self) -> None:
+        if self.like is None:
+            raise ValueError("there are no batches to predict.")
+        self.file.seek(0)
+        self.file.write(format_header(self.like.dtype, (self.num_rows, *self.like.shape[1:])))
+
+
+def predict_to(recipe: Recipe, model: Any, path: str, prepare: Convert | None) -> Predictions:
+    """Write what `model` predicts for each row to `path`, a batch at a time.
+
+    A model with several outputs makes `path` a folder with a file each. The files appear whole or not
+    at all. It takes one batch of results.
+    """
+    writers: list[_NpyWriter] = []
+    paths: list[Path] = []
+    sent = received = 0
+    with contextlib.ExitStack() as files, recipe.stream() as stream:
+        for batch in stream:
+            batch = batch if prepare is None else prepare(batch)
+            x = batch[0] if isinstance(batch, tuple) else batch
+            sent += sum(leaf.nbytes for leaf in flatten(x)[0])
+            outputs, structure = flatten(_as_nest(model.predict_on_batch(x)))
+            if not writers:
+                paths = _paths(Path(path), field_names(structure), is_one=len(outputs) == 1)
+                files_ = [files.enter_context(atomic_file(each, replace=True)) for each in paths]
+                writers = [_NpyWriter(file) for file in files_]
+            for writer, rows in zip(writers, outputs, strict=True):
+                received += rows.nbytes
+                writer.add(np.asarray(rows))
+        if not writers:
+            raise ValueError("there are no batches to predict.")
+        for writer in writers:
+            writer.finish()
+    return Predictions(tuple(paths), writers[0].num_rows, sent, received)
+
+
+def _as_nest(outputs: Any) -> Any:
+    return tuple(outputs) if isinstance(outputs, list) else outputs
+
+
+def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
+    if is_one:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return [path]
+    path.mkdir(parents=True, exist_ok=True)
+    return [path / f"{name}.npy" for name in names]
+
+
+def normalization(recipe: Recipe, field: str | None, axis: int | None) -> Any:
+    """Return a Normalization layer with the mean and variance of a field of x, from one pass."""
+    found, structure = flatten(statistics(recipe.stream(), recipe.node))
+    names = field_names(structure)
+    name = names[0] if field is None else field
+    if name not in names:
+        raise ValueError(f"there is no field {name!r}; the fields are {', '.join(names)}.")
+    mean, variance = _along(found[names.index(name)], axis)
+    return keras.layers.Normalization(axis=axis, mean=mean, variance=variance)
+
+
+def _along(found: FieldStatistics, axis: int | None) -> tuple[Any, Any]:
+    """Return mean and variance for each index of one axis of a row (-1: the last), or for all of it."""
+    if found.mean is None or found.variance is None:
+        raise TypeError("only numbers have a mean and a variance.")
+    means, variances = np.asarray(found.mean), np.asarray(found.variance)
+    if axis is None or means.ndim == 0:
+        kept: tuple[int, ...] = ()
+    else:
+        # Axis 0 of what the layer sees is the batch, which a row does not have.
+        kept = ((axis if axis < 0 else axis - 1) % means.ndim,)
+    others = tuple(each for each in range(means.ndim) if each not in kept)
+    mean = means.mean(axis=others)
+    # The variance of all is the mean of the variances and the variance of the means.
+    variance = variances.mean(axis=others) + means.var(axis=others)
+    return mean.astype("float32"), variance.astype("float32")

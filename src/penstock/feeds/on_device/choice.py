@@ -1,0 +1,72 @@
+"""Where data lives during training: on the device if it fits there, else in memory or on storage."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from penstock.engine.plan import Explanation
+from penstock.feeds.leafwise import Convert
+from penstock.feeds.on_device.device import Device
+from penstock.feeds.on_device.origin import origin_of
+from penstock.feeds.on_device.tables import INDEX_DTYPE, Resident, promised_nbytes
+from penstock.feeds.on_device.traffic import Traffic
+from penstock.feeds.recipe import Recipe
+from penstock.memory import format_nbytes, parse_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Where a dataset lives during training, and why."""
+
+    why: str
+    data: Resident | None = None
+    """What stays on the device; None if batches are streamed to it."""
+    left_nbytes: int | None = None
+    """What is left of a declared budget."""
+    is_in_memory: bool = False
+
+    def noted(self, explanation: Explanation) -> Explanation:
+        """Return an explanation that says so."""
+        where = "resident on" if self.data is not None else "streamed to"
+        if self.data is None and self.is_in_memory:
+            where = "kept in memory and streamed to"
+        note = f"{where} the device: {self.why}."
+        return replace(explanation, notes=(*explanation.notes, note))
+
+    def close(self) -> None:
+        """Let go of what is on the device."""
+        if self.data is not None:
+            self.data.close()
+
+
+def choose(
+    recipe: Recipe,
+    device: Device,
+    put: Convert,
+    traffic: Traffic,
+    device_memory: int | str | None,
+) -> Residency:
+    """Return whether the data is to stay on a device, by a declared budget or half of what is free."""
+    declared = None if device_memory is None else parse_nbytes(device_memory)
+    budget = _share(device) if declared is None else declared
+    origin = origin_of(recipe.node)
+    is_in_memory = not isinstance(origin, str) and origin.rows.chunk_rows is None
+    streamed = partial(Residency, left_nbytes=declared, is_in_memory=is_in_memory)
+    if budget is None:
+        return streamed("the device has no memory of its own")
+    if isinstance(origin, str):
+        return streamed(origin)
+    if origin.rows.num_rows > np.iinfo(INDEX_DTYPE).max:
+        return streamed("it has more rows than can be numbered there, 2**31")
+    data = Resident(origin, recipe.options, put, device, traffic)
+    why = f"its {format_nbytes(data.nbytes)} against {format_nbytes(budget)} of device memory"
+    if data.nbytes > budget:
+        return streamed(why)
+    return Residency(why, data, None if declared is None else declared - data.nbytes)
+
+
+def _share(device: Device) -> int | None:
+    """Return half of what is free and not promised to another feed; None on a CPU."""
+    free = device.free_nbytes()
+    return None if free is None else max(0, free - promised_nbytes(type(device))) // 2

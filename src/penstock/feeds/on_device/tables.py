@@ -1,0 +1,191 @@
+"""Data that stays on the device: copied there once, gathered and shuffled there in every epoch."""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Self
+
+import numpy as np
+
+from penstock.core.closing import Closing
+from penstock.core.nest import flatten
+from penstock.core.rows import Index, rows_per_block
+from penstock.engine.plan import Options, make_plan
+from penstock.engine.stream import Report, Stream
+from penstock.errors import StreamClosedError
+from penstock.feeds.leafwise import Convert
+from penstock.feeds.on_device.device import Device
+from penstock.feeds.on_device.origin import Origin
+from penstock.feeds.on_device.traffic import Traffic
+from penstock.feeds.recipe import Recipe
+from penstock.stages.batch import Batch
+
+State = dict[str, Any]
+INDEX_DTYPE = np.dtype("int32")
+"""Of row numbers: half the bytes of int64, which JAX does not have by default."""
+_PIECE_NBYTES = 1 << 21  # What is copied at a time.
+# Rows whose numbers are worked out at a time: far cheaper than batch by batch.
+_AHEAD_ROWS = 1 << 14
+_living: "weakref.WeakSet[Resident]" = weakref.WeakSet()
+
+
+class Resident:
+    """The rows of an origin as tables on a device, from the first time they are asked for."""
+
+    def __init__(
+        self, origin: Origin, options: Options, put: Convert, device: Device, traffic: Traffic
+    ) -> None:
+        self.origin = origin
+        self.traffic = traffic
+        self._options = options
+        self._put = put
+        self._device = device
+        self._lock = threading.Lock()
+        self._is_loaded = False
+        # What a row becomes on the device, found by sending one: casts and weights are part of it.
+        leaves, self._structure = flatten(put(_zeros(origin)))
+        self.nbytes = origin.rows.num_rows * sum(device.nbytes(leaf) for leaf in leaves)
+        """Bytes that it takes there."""
+        self._tables = [device.allocate(0, leaf) for leaf in leaves]
+        _living.add(self)
+
+    def load(self) -> None:
+        """Copy the rows to the device, a piece at a time, unless they are there."""
+        with self._lock:
+            if not self._is_loaded:
+                self._load()
+                self._is_loaded = True
+
+    def _load(self) -> None:
+        device, start = self._device, 0
+        tables = [device.allocate(self.origin.rows.num_rows, table) for table in self._tables]
+        with _pieces(self.origin, self._options) as stream:
+            for piece in stream:
+                leaves = flatten(self._put(piece))[0]
+                self.traffic.to_device_nbytes += sum(map(device.nbytes, leaves))
+                for number, leaf in enumerate(leaves):
+                    tables[number] = device.write(tables[number], start, leaf)
+                start += len(flatten(piece)[0][0])
+        self._tables = tables
+
+    def gather(self, rows: Any) -> Any:
+        """Return a batch of these rows."""
+        return self._structure.unflatten(self._device.gather(self._tables, rows))
+
+    def promised_nbytes(self) -> int:
+        """Return the bytes that it will take on the device, and has not taken yet."""
+        return 0 if self._is_loaded else self.nbytes
+
+    def close(self) -> None:
+        """Give the memory of the device back."""
+        with self._lock:
+            self._tables = [self._device.allocate(0, table) for table in self._tables]
+            self._is_loaded = False
+
+
+def promised_nbytes(device: type[Device]) -> int:
+    """Return what devices of a kind have been promised by all feeds there are."""
+    return sum(each.promised_nbytes() for each in _living if type(each._device) is device)  # noqa: SLF001  # its own
+
+
+def _zeros(origin: Origin) -> Any:
+    """Return a batch of one row of zeros."""
+    specs = [field.spec for field in origin.rows.fields]
+    leaves = [np.zeros((1, *spec.fixed_shape), spec.numpy_dtype) for spec in specs]
+    return origin.rows.structure.unflatten(leaves)
+
+
+def _pieces(origin: Origin, options: Options) -> Stream:
+    """Return the rows in pieces as long as the budget allows: of one length, as compilers like it."""
+    size = max(origin.batch_size, rows_per_block(origin.rows, _PIECE_NBYTES))
+    size = max(1, min(size, origin.rows.num_rows))
+    while True:
+        plan = make_plan(Batch(size).build(origin.rows), options)
+        if plan.need <= plan.budget or size == 1:
+            return Stream(plan)
+        size = -(-size // 2)
+
+
+class ResidentStream(Closing):
+    """One epoch of batches that are gathered on the device; stands where a `Stream` would."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Resident,
+        *,
+        epoch: int = 0,
+        state: State | None = None,
+        by_number: bool = False,
+    ) -> None:
+        """Open it; `by_number`: give out row numbers, for whoever gathers by them himself."""
+        # A stream that is never read from: it checks the state, and has the form of one.
+        with recipe.stream(epoch=epoch, state=state) as stream:
+            self._begin = stream.state()
+        self._report = stream.report()
+        self._data = data
+        self._by_number = by_number
+        self._epoch = int(self._begin["epoch"])
+        self._next = int(self._begin["element"])
+        self._total = recipe.node.num_rows or 0
+        self._step = max(1, _AHEAD_ROWS // data.origin.batch_size)
+        self._rows: Iterator[Index] = iter(())
+        self._known = self._next
+        """Batches up to this one have their row numbers in `_rows`."""
+        self._opened = perf_counter()
+        self._is_closed = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch."""
+        self._check_open()
+        if self._next == self._known:
+            self._rows = iter(np.split(*self._work_out()))
+        rows = next(self._rows)
+        self._next += 1
+        self._data.traffic.index_nbytes += rows.nbytes
+        return rows if self._by_number else self._data.gather(rows)
+
+    def numbers(self) -> Iterator[Index]:
+        """Yield the row numbers of many batches at a time."""
+        while not self._is_closed and self._next != self._total:
+            rows, _ = self._work_out()
+            self._next = self._known
+            self._data.traffic.index_nbytes += rows.nbytes
+            yield rows
+
+    def _work_out(self) -> tuple[Index, Index]:
+        """Return the row numbers of the batches to come, and where to cut them."""
+        if self._next == self._total:
+            raise StopIteration
+        self._data.load()
+        last = min(self._total, self._next + self._step)
+        rows, lengths = self._data.origin.batches(self._next, last, self._epoch)
+        self._known = last
+        return rows.astype(INDEX_DTYPE), np.cumsum(lengths[:-1])
+
+    def _check_open(self) -> None:
+        if self._is_closed and self._next != self._total:
+            raise StreamClosedError("the stream is closed; iterate over the feed again.")
+
+    def state(self) -> State:
+        """Return where the consumer stands, as a small dict that JSON can hold."""
+        is_last = 0 < self._total == self._next
+        done = 0 if is_last else self._next
+        epoch = self._epoch + is_last
+        return {**self._begin, "epoch": epoch, "element": done, "cursor": done or None}
+
+    def report(self) -> Report:
+        """Return how many batches it has given out: nothing was read for them."""
+        count = self._next - int(self._begin["element"])
+        return replace(
+            self._report, num_elements=count, seconds=perf_counter() - self._opened, threads=0
+        )
+
+    def close(self) -> None:
+        """End it; the data stays where it is."""
+        self._is_closed = True

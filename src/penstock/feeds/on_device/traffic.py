@@ -1,0 +1,36 @@
+"""Counters of what goes to a device: they prove that resident data goes there once."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.nest import Structure, builder, flatten
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes that were copied to the device, and of row numbers that were sent to gather them by."""
+
+    to_device_nbytes: int = 0
+    index_nbytes: int = 0
+
+
+def counting(traffic: Traffic, structure: Structure) -> Callable[[Any], Any]:
+    """Return what counts a batch of NumPy arrays that is on its way, and returns it."""
+    leaves_of = _leaves_of(structure)
+
+    def count(batch: Any) -> Any:
+        for leaf in leaves_of(batch):
+            traffic.to_device_nbytes += leaf.nbytes
+        return batch
+
+    return count
+
+
+def _leaves_of(structure: Structure) -> Callable[[Any], Iterable[Any]]:
+    """Return what takes a batch apart: most are a tuple of arrays as they are."""
+    if structure == flatten(0)[1]:
+        return lambda leaf: (leaf,)
+    if builder(structure) is None:
+        return tuple
+    return lambda batch: flatten(batch)[0]

@@ -1,0 +1,34 @@
+"""NumPy memory as TensorFlow tensors: without a copy where that is safe."""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core.spec import ArraySpec
+from penstock.feeds.alignment import Array, is_aligned
+
+# What DLPack and TensorFlow both know. The rest is copied by TensorFlow itself.
+_SHARED = frozenset(
+    {"float16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+
+
+def converter(spec: ArraySpec, tf: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a tensor of a leaf of a batch; None where TensorFlow should copy."""
+    if spec.is_text or spec.numpy_dtype.name not in _SHARED:
+        return None
+    from_dlpack = tf.experimental.dlpack.from_dlpack
+
+    def convert(leaf: Array) -> Any:
+        # TensorFlow takes memory at any offset, and aborts the process later if it is not on 64 bytes.
+        if not leaf.size or not is_aligned(leaf) or not leaf.flags.writeable:
+            return tf.convert_to_tensor(leaf)
+        return from_dlpack(leaf.__dlpack__())
+
+    return convert
+
+
+def tensor_spec(spec: ArraySpec, tf: Any) -> Any:
+    """Return what tf.data calls the spec of a leaf."""
+    dtype = tf.string if spec.is_text else tf.dtypes.as_dtype(spec.numpy_dtype)
+    return tf.TensorSpec(spec.shape, dtype)

@@ -1,0 +1,1 @@
+"""How bytes lie in files of a format, read without trust: headers, directories, indexes, lines."""

@@ -1,0 +1,237 @@
+"""Local files: exact reads, past the page cache where they are large, never by mmap."""
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+from penstock import _native
+from penstock.core.closing import Closing
+from penstock.io.errors import FileChangedError, NotAFileError, read_failure
+from penstock.io.local.bounce import BOUNCE
+from penstock.io.local.disk import READ_NBYTES, Disk, disk_of
+from penstock.io.local.page_cache import page_cache_room
+from penstock.io.location import Location
+from penstock.io.reader import Buffer, Bytes, Range, check_range, short_read, writable_bytes
+
+Access: TypeAlias = Literal["normal", "sequential", "random"]
+
+# One call reads no more, so that Ctrl-C is answered between two of them.
+MAX_READ = 16 << 20
+_ADVICE = {"normal": "NORMAL", "sequential": "SEQUENTIAL", "random": "RANDOM"}
+
+
+class LocalReader(Closing):
+    """A `Reader` of a local file. See `open_reader`."""
+
+    def __init__(
+        self, location: Location, *, direct: bool | None = None, access: Access = "normal"
+    ) -> None:
+        if access not in _ADVICE:
+            raise ValueError(f"access must be one of {', '.join(_ADVICE)}, got {access!r}.")
+        self.location = location
+        self._options = (direct, access)
+        self._avoids_cache = location.size > page_cache_room() if direct is None else direct
+        self._lock = threading.Lock()
+        self._num_reading = 0
+        self._is_closed = False
+        self._is_direct = False
+        self._fd = -1
+        self._direct_fd = -1
+        self._disk = Disk()
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self.location.size
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether large reads go past the page cache; known after the first of them."""
+        return self._is_direct
+
+    def read_into(self, buffer: Buffer, offset: int) -> None:
+        """Fill `buffer` with the bytes from `offset` on."""
+        self.read_ranges([Range(offset, buffer)])
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill each range's buffer, reading near neighbours in one go."""
+        offsets = [one.offset for one in ranges]
+        targets = [writable_bytes(one.buffer) for one in ranges]
+        for offset, target in zip(offsets, targets, strict=True):
+            if offset < 0 or offset + target.size > self.location.size:
+                check_range(self.location, offset, target.size)
+        self._start()
+        try:
+            for portion in _portions(offsets, targets):
+                self._read(*portion)
+            self._compare(os.fstat(self._fd))
+        finally:
+            self._finish()
+
+    def describe(self) -> str:
+        """Return how it is read; a disk that was not read from before is measured now."""
+        # Whoever reads the rows will say what is wrong.
+        with contextlib.suppress(OSError, ValueError):
+            self._start()
+            try:
+                if self._is_direct:
+                    self._disk.measure(self._fd, self._direct_fd, self.location.size)
+            finally:
+                self._finish()
+        if not self._is_direct:
+            return "read through the page cache"
+        return f"read past the page cache, {self._disk.describe()}"
+
+    def check_unchanged(self) -> None:
+        """Raise FileChangedError if the file is not the one that was listed."""
+        try:
+            found = os.stat(self.location.url)  # noqa: PTH116  the descriptor's twin, see _open
+        except OSError as error:
+            raise read_failure(error, file=str(self.location), listed=True) from error
+        self._compare(found)
+
+    def close(self) -> None:
+        """Let go of the handles; reads under way finish, later ones are refused."""
+        with self._lock:
+            self._is_closed = True
+            self._close_if_idle()
+
+    def __del__(self) -> None:
+        # No lock: nobody else can see it any more, and __init__ may have raised half-way.
+        fds = (getattr(self, "_fd", -1), getattr(self, "_direct_fd", -1))
+        # In a cycle of garbage, whoever has this reader open may still close it after this.
+        self._fd = self._direct_fd = -1
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.location, *self._options)
+
+    # The handles. A descriptor is closed only when no read is using its number.
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the reader of {self.location} is closed.")
+            if self._fd < 0:
+                self._open()
+            self._num_reading += 1
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._num_reading -= 1
+            if self._is_closed:
+                self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self._num_reading == 0:
+            fds, self._fd, self._direct_fd = (self._fd, self._direct_fd), -1, -1
+            for fd in fds:
+                if fd >= 0:
+                    os.close(fd)
+
+    def _open(self) -> None:
+        path = self.location.url
+        # O_NONBLOCK: opening a pipe must not wait for someone to write to it.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            fd = os.open(path, flags)
+        except OSError as error:
+            raise read_failure(error, file=str(self.location), listed=True) from error
+        try:
+            found = os.fstat(fd)
+            self._compare(found)
+            if self._avoids_cache:
+                self._direct_fd = _open_direct(path, flags, found)
+        except BaseException:
+            os.close(fd)
+            raise
+        _advise(fd, 0, 0, _ADVICE[self._options[1]])
+        self._disk = disk_of(found.st_dev)
+        self._fd = fd
+        self._is_direct = self._direct_fd >= 0
+
+    def _compare(self, found: os.stat_result) -> None:
+        """Raise if the file is no plain file, or has changed since it was listed."""
+        listed = self.location
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, socket or device"
+            raise NotAFileError(f"this is {kind}", file=str(listed), cure="Name a plain file.")
+        if found.st_size == listed.size and listed.mtime_ns in (found.st_mtime_ns, None):
+            return
+        if listed.mtime_ns is None and found.st_size > listed.size:
+            return  # a file that is expected to be written may grow
+        change = (
+            f"it had {listed.size} bytes and has {found.st_size} now"
+            if found.st_size != listed.size
+            else "it was written to"
+        )
+        raise FileChangedError(
+            f"the file changed after it was listed: {change}",
+            file=str(listed),
+            cure="Wait until whatever writes it has finished, then build the dataset again.",
+        )
+
+    # The reads.
+
+    def _read(self, offsets: list[int], targets: list[Bytes]) -> None:
+        bounce = BOUNCE.acquire()
+        try:
+            direct_fd = self._direct_fd if self._is_direct else -1
+            room = bounce[: self._disk.at_once * READ_NBYTES]
+            is_direct, failure = _native.read_ranges(
+                self._fd, direct_fd, offsets, targets, room, self._avoids_cache
+            )
+        finally:
+            BOUNCE.release(bounce)
+        if direct_fd >= 0 and not is_direct:
+            self._is_direct = False
+        if failure is None:
+            if is_direct and self._disk.was_read(sum(map(len, targets))):
+                self._disk.measure(self._fd, direct_fd, self.location.size)
+            return
+        offset, wanted, got, number = failure
+        if number:
+            raise self._failure(OSError(number, os.strerror(number)), offset)
+        raise short_read(self.location, offset, wanted, got)
+
+    def _failure(self, error: OSError, offset: int) -> Exception:
+        return read_failure(error, file=str(self.location), offset=offset)
+
+
+def _portions(offsets: list[int], targets: list[Bytes]) -> Iterator[tuple[list[int], list[Bytes]]]:
+    """Yield what is read in one call: about `MAX_READ` bytes."""
+    if sum(map(len, targets)) <= MAX_READ:
+        yield offsets, targets
+        return
+    for offset, target in zip(offsets, targets, strict=True):
+        for begin in range(0, len(target), MAX_READ):
+            yield [offset + begin], [target[begin : begin + MAX_READ]]
+
+
+def _rebuild(location: Location, direct: bool | None, access: Access) -> LocalReader:  # noqa: FBT001  pickle passes by position
+    return LocalReader(location, direct=direct, access=access)
+
+
+def _open_direct(path: str, flags: int, expected: os.stat_result) -> int:
+    """Return a descriptor for direct reads of the same file, or -1 where there are none."""
+    if not hasattr(os, "O_DIRECT"):  # macOS
+        return -1
+    try:
+        fd = os.open(path, flags | os.O_DIRECT)
+    except OSError:
+        return -1
+    if os.path.samestat(os.fstat(fd), expected):
+        return fd
+    os.close(fd)  # replaced between the two calls: the next look at the path will say so
+    return -1
+
+
+def _advise(fd: int, offset: int, nbytes: int, advice: str) -> None:
+    # Only advice: absent on macOS, and refused by some file systems.
+    with contextlib.suppress(AttributeError, OSError):
+        os.posix_fadvise(fd, offset, nbytes, getattr(os, f"POSIX_FADV_{advice}"))

@@ -1,0 +1,1 @@
+"""Files behind a URL: requests, sessions, and when to try again."""

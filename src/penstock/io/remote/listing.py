@@ -1,0 +1,105 @@
+"""Remote files by URL, folder or glob."""
+
+import glob
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.io.errors import MissingFileError
+from penstock.io.local.listing import Selection
+from penstock.io.location import Location, split_chain, without_secrets
+from penstock.io.remote import objects
+from penstock.io.remote.reader import stat
+from penstock.io.remote.retry import RetryPolicy, persist
+from penstock.io.remote.session import Session, gather_limited
+
+# Files whose sizes are asked for at once.
+_MAX_CONCURRENT = 16
+
+
+def list_remote(
+    url: str,
+    selection: Selection,
+    storage_options: Mapping[str, Any],
+    *,
+    retry: RetryPolicy | None = None,
+) -> list[Location]:
+    """Return what one URL, folder or glob names, sorted by name."""
+    policy = retry or RetryPolicy()
+    session = Session.share(url, storage_options)
+    listing = _list_http if session.is_http else _list_objects
+    try:
+        found = session.run(lambda: listing(session, url, selection, policy))
+    finally:
+        session.release()
+    if not found:
+        what = "nothing matches" if _is_glob(url) else f"there are no {selection} in it"
+        raise MissingFileError(what, file=without_secrets(url), cure="Check the URL.")
+    return sorted(found, key=lambda one: one.url)
+
+
+def _is_glob(url: str) -> bool:
+    """Return whether the path of a URL is a pattern; [ may be part of a host, ? starts a query."""
+    first = split_chain(url)[0]
+    path = first.partition("://")[2].partition("/")[2]
+    if first.startswith(("http://", "https://")):
+        path = path.partition("?")[0]
+    return glob.has_magic(path)
+
+
+async def _list_http(
+    session: Session, url: str, selection: Selection, policy: RetryPolicy
+) -> list[Location]:
+    if urlsplit(url).path.rstrip("/").endswith(".zarr"):
+        return [Location(url, 0, is_directory=True)]  # a folder: HTTP knows none
+    if _is_glob(url):
+        found = await _ask(session, url, policy, "glob", url)
+        urls = [one for one in found if not one.endswith("/")]
+    elif url.endswith("/"):
+        found = await _ask(session, url, policy, "ls", url, detail=False)
+        names = {one: one.removeprefix(url) for one in found if one.startswith(url)}
+        # A page of links also has some to other orders of itself: ?C=S;O=A.
+        urls = [one for one, name in names.items() if _is_child(name) and selection.takes(name)]
+    else:
+        urls = [url]
+
+    def look(one: str) -> Any:
+        return lambda: stat(session, one, policy)
+
+    return await gather_limited([look(one) for one in urls], limit=_MAX_CONCURRENT)
+
+
+def _is_child(name: str) -> bool:
+    return bool(name) and "/" not in name and "?" not in name
+
+
+async def _list_objects(
+    session: Session, url: str, selection: Selection, policy: RetryPolicy
+) -> list[Location]:
+    path = session.strip(url)
+    if _is_glob(url):
+        found = await _ask(session, url, policy, "glob", path, detail=True)
+        return [_locate(session, info) for info in found.values() if info["type"] == "file"]
+    info = await _ask(session, url, policy, "info", path)
+    if info["type"] != "directory":
+        return [objects.locate(url, info)]
+    if path.rstrip("/").endswith(".zarr"):
+        return [Location(url, 0, is_directory=True)]
+    depth = None if selection.recursive else 1
+    found = await _ask(session, url, policy, "find", path, maxdepth=depth, detail=True)
+    return [
+        _locate(session, info)
+        for name, info in found.items()
+        if selection.takes(name.rpartition("/")[2])
+    ]
+
+
+def _locate(session: Session, info: Mapping[str, Any]) -> Location:
+    return objects.locate(str(session.fs.unstrip_protocol(info["name"])), info)
+
+
+async def _ask(session: Session, url: str, policy: RetryPolicy, *call: Any, **kwargs: Any) -> Any:
+    async def attempt() -> Any:
+        return await objects.call(session, url, policy, *call, **kwargs)
+
+    return await persist(attempt, policy, file=without_secrets(url))

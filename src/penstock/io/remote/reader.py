@@ -1,0 +1,176 @@
+"""Files behind a URL: ranged reads through fsspec, tried again when the network lets us down."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.core.closing import Closing
+from penstock.io.errors import FileChangedError
+from penstock.io.location import Location
+from penstock.io.reader import Buffer, Bytes, Group, Range, check_range, coalesce
+from penstock.io.remote import http, objects
+from penstock.io.remote.retry import RetryPolicy, TransientError, persist
+from penstock.io.remote.session import Call, Session, gather_limited
+
+# A request asks for no more, so that a broken connection costs little.
+MAX_REQUEST = 8 << 20
+# Reading over a gap of this size costs less than another round trip.
+MAX_GAP = 256 << 10
+# Ranges that are joined are first read into memory of our own: this much each, so many at once.
+MAX_JOINED = 1 << 20
+MAX_CONCURRENT = 8
+
+
+class RemoteReader(Closing):
+    """A `Reader` of a file behind a URL. See `open_reader`."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.location = location
+        self._storage_options = dict(storage_options or {})
+        self._retry = retry or RetryPolicy()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._calls: set[Call[None]] = set()
+        self._session: Session | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self.location.size
+
+    def read_into(self, buffer: Buffer, offset: int) -> None:
+        """Fill `buffer` with the bytes from `offset` on."""
+        self.read_ranges([Range(offset, buffer)])
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill each range's buffer, several requests at once, near neighbours in one."""
+        groups = coalesce(ranges, gap=MAX_GAP, limit=MAX_JOINED)
+        for group in groups:
+            check_range(self.location, group.start, group.stop - group.start)
+
+        async def read(session: Session) -> None:
+            work = [request for group in groups for request in self._requests(session, group)]
+            await gather_limited(work, limit=MAX_CONCURRENT)
+
+        if groups:
+            self._run(read)
+
+    def check_unchanged(self) -> None:
+        """Raise FileChangedError if the file is not the one that was listed."""
+
+        async def look(session: Session) -> None:
+            now = await stat(session, self.location.url, self._retry)
+            if (now.size, now.etag) != (self.location.size, self.location.etag):
+                problem = "the file was replaced since it was listed"
+                cure = "Build the dataset again."
+                raise FileChangedError(problem, file=str(self.location), cure=cure)
+
+        self._run(look)
+
+    def close(self) -> None:
+        """Let go of the connection; reads under way are stopped and raise, later ones are refused."""
+        with self._lock:
+            self._is_closed = True
+            session = self._take_idle_session()
+            # A stalled one might go on for minutes.
+            for call in self._calls:
+                call.cancel()
+        if session is not None:
+            session.release()
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None:
+            session.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.location, self._storage_options, self._retry)
+
+    def _run(self, work: Callable[[Session], Coroutine[Any, Any, None]]) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the reader of {self.location} is closed.")
+            # After a fork, the session's thread is in the parent.
+            if self._session is None or self._session.pid != os.getpid():
+                self._session = Session.share(self.location.url, self._storage_options)
+            session = self._session
+            call = session.start(lambda: work(session))
+            self._calls.add(call)
+        try:
+            call.result()
+        except asyncio.CancelledError as error:
+            raise ValueError(f"the reader of {self.location} was closed while it read.") from error
+        finally:
+            self._finish(call)
+
+    def _finish(self, call: Call[None]) -> None:
+        with self._lock:
+            self._calls.remove(call)
+            session = self._take_idle_session() if self._is_closed else None
+        if session is not None:
+            session.release()
+
+    def _take_idle_session(self) -> Session | None:
+        if self._calls:
+            return None
+        session, self._session = self._session, None
+        return session
+
+    def _requests(self, session: Session, group: Group) -> list[Callable[[], Awaitable[None]]]:
+        async def read_joined() -> None:
+            data = np.empty(group.stop - group.start, np.uint8)
+            await self._fetch(session, data, group.start)
+            group.scatter(data)
+
+        def read_piece(piece: Bytes, offset: int) -> Callable[[], Awaitable[None]]:
+            return lambda: self._fetch(session, piece, offset)
+
+        if len(group.parts) > 1:
+            return [read_joined]
+        target = group.parts[0][1]
+        return [
+            read_piece(target[begin : begin + MAX_REQUEST], group.start + begin)
+            for begin in range(0, target.size, MAX_REQUEST)
+        ]
+
+    async def _fetch(self, session: Session, target: Bytes, offset: int) -> None:
+        """Fill `target`, going on after the last byte that came whenever the connection breaks."""
+        files = http if session.is_http else objects
+        done = 0
+
+        async def attempt() -> None:
+            nonlocal done
+            try:
+                await files.fetch(session, self.location, target[done:], offset + done, self._retry)
+            except TransientError as error:
+                done += error.num_done
+                raise
+
+        await persist(attempt, self._retry, file=str(self.location), offset=offset)
+
+
+def _rebuild(
+    location: Location, storage_options: Mapping[str, Any], retry: RetryPolicy
+) -> RemoteReader:
+    return RemoteReader(location, storage_options=storage_options, retry=retry)
+
+
+async def stat(session: Session, url: str, policy: RetryPolicy) -> Location:
+    """Return the size and version of one remote file, trying again as the policy says."""
+    files = http if session.is_http else objects
+
+    async def attempt() -> Location:
+        found: Location = await files.stat(session, url, policy)
+        return found
+
+    return await persist(attempt, policy, file=str(Location(url, 0)))

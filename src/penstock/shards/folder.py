@@ -1,0 +1,196 @@
+"""A folder of shards while it is being filled: a lock, a journal of finished shards, a manifest last.
+
+Whoever fills it holds a lock on the folder, which the kernel lets go of when they die. What is
+finished is in the journal, so that the next one goes on from there; what is not has a hidden name,
+and is removed.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.io.errors import TargetExistsError, write_failure
+from penstock.shards.layout import FieldLayout
+from penstock.shards.manifest import NAME, Manifest, shard_from_json, shard_to_json
+from penstock.shards.writing import ShardRecord, ShardWriter
+
+JOURNAL = ".unfinished.jsonl"
+_FRESH = f"{JOURNAL}.new"
+
+
+class ShardFolder:
+    """A folder that this process alone may fill, until it is closed."""
+
+    def __init__(self, path: Path, fd: int, layouts: Sequence[FieldLayout]) -> None:
+        self.path = path
+        self.layouts = tuple(layouts)
+        self.finished: dict[int, ShardRecord] = {}
+        self.cursors: dict[int, Any] = {}
+        """Where the input stood after each finished shard."""
+        self._fd = fd
+        self._journal = -1
+
+    @staticmethod
+    def open(
+        path: Path, layouts: Sequence[FieldLayout], inputs: dict[str, Any]
+    ) -> "ShardFolder | None":
+        """Return the folder, with what was finished of the same `inputs`; None if another fills it.
+
+        What was left unfinished of other inputs is removed.
+        """
+        try:
+            fd = _lock(path)
+        except OSError as error:
+            raise write_failure(error, file=str(path)) from error
+        if fd is None:
+            return None
+        folder = ShardFolder(path, fd, layouts)
+        try:
+            folder._start(json.loads(json.dumps(inputs)))
+        except OSError as error:
+            folder.close()
+            raise write_failure(error, file=str(path)) from error
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether somebody finished it."""
+        return (self.path / NAME).exists()
+
+    def _start(self, inputs: Any) -> None:
+        journal = self.path / JOURNAL
+        if self.is_whole:
+            return
+        lines = _lines(journal)
+        if not is_ours(self.path):
+            cure = "Remove it, or choose another path."
+            raise TargetExistsError(
+                "this folder holds something else", file=str(self.path), cure=cure
+            )
+        if lines and lines[0] == inputs:
+            for line in lines[1:]:
+                self.finished[line["shard"]] = shard_from_json(line)
+                self.cursors[line["shard"]] = line["cursor"]
+        self._remove_strays()
+        # Written anew: its last line may be cut off.
+        text = [json.dumps(inputs)]
+        text += [self._line(number) for number in self.finished]
+        fresh = self.path / _FRESH
+        fresh.write_text("\n".join(text) + "\n")
+        fresh.replace(journal)
+        self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _remove_strays(self) -> None:
+        """Remove all files but those of finished shards: nobody else may write here."""
+        kept = {name for shard in self.finished.values() for name in shard.files} | {JOURNAL}
+        for entry in list(self.path.iterdir()):
+            if entry.name not in kept:
+                entry.unlink()
+        for number, shard in list(self.finished.items()):
+            if not all(_has_size(self.path / n, one.nbytes) for n, one in shard.files.items()):
+                del self.finished[number], self.cursors[number]
+
+    def _line(self, number: int) -> str:
+        cursor = self.cursors[number]
+        return json.dumps(
+            {"shard": number, "cursor": cursor, **shard_to_json(self.finished[number])}
+        )
+
+    def shard(self, number: int) -> ShardWriter:
+        """Return a new shard to write to."""
+        return ShardWriter(self.path, number, self.layouts)
+
+    def record(self, shard: ShardWriter, cursor: Any = None) -> None:
+        """Finish a shard, and put it into the journal; its files are on disk by then."""
+        self.finished[shard.number] = shard.finish()
+        self.cursors[shard.number] = cursor
+        try:
+            os.write(self._journal, (self._line(shard.number) + "\n").encode())
+            os.fdatasync(self._journal)
+        except OSError as error:
+            raise write_failure(error, file=str(self.path)) from error
+
+    def seal(self, row: Any, made_from: dict[str, Any]) -> Manifest:
+        """Write the manifest: the folder is whole from now on."""
+        shards = tuple(self.finished[number] for number in sorted(self.finished))
+        manifest = Manifest(row, self.layouts, shards, made_from)
+        manifest.write(self.path)
+        with contextlib.suppress(OSError):
+            (self.path / JOURNAL).unlink()
+        return manifest
+
+    def close(self) -> None:
+        """Let others fill it; what is finished stays, and a folder with nothing in it goes."""
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
+        if self._fd >= 0:
+            if not self.finished and not self.is_whole:
+                with contextlib.suppress(OSError):
+                    (self.path / JOURNAL).unlink(missing_ok=True)
+                    self.path.rmdir()
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a folder is one that was never finished."""
+    return (folder / JOURNAL).exists() and not (folder / NAME).exists()
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether a folder is one that was filled or is being filled, or has nothing in it."""
+    is_empty = next(folder.iterdir(), None) is None
+    # In the order in which another process makes one from the other.
+    return is_empty or any((folder / name).exists() for name in (_FRESH, JOURNAL, NAME))
+
+
+def _lock(path: Path) -> int | None:
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), path.stat()):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except FileNotFoundError:  # Whoever had it removed or renamed it meanwhile.
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _lines(journal: Path) -> list[Any] | None:
+    """Return what a journal says, up to a line that is cut off; None if there is none."""
+    try:
+        text = journal.read_text()
+    except FileNotFoundError:
+        return None
+    lines = []
+    for line in text.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def _has_size(path: Path, nbytes: int) -> bool:
+    try:
+        return path.stat().st_size == nbytes
+    except OSError:
+        return False

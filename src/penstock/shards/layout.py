@@ -1,0 +1,151 @@
+"""Which plain arrays a field is kept in: one where rows are of one size, values and offsets elsewhere.
+
+- rows of one size: `x`, whose row i is row i;
+- text: `x.values`, bytes one after the other, and `x.offsets`: row i is `values[offsets[i]:offsets[i + 1]]`;
+- rows of any length: `x.values` and `x.offsets`, likewise; where more than the length differs,
+  `values` is flat and `x.shapes` has the shape of each row;
+- arrays of text: `x.items` tells where each text starts in `values`, and `x.offsets` counts items.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.lib.format as npy
+
+from penstock.core.spec import ArraySpec
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_MAX_STEM = 100  # A name has at most 255 bytes, and the rest of it takes up to 40.
+_ROLES = ("", ".values", ".offsets", ".shapes", ".items")
+_INT = np.dtype(np.int64)
+_BYTE = np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLayout:
+    """One array of a field: what comes after the field's name, and what an entry of it is."""
+
+    role: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def entry_nbytes(self) -> int:
+        """The bytes of one entry along the first axis."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLayout:
+    """One field: its spec, and the name that its files start with."""
+
+    stem: str
+    spec: ArraySpec
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether one array holds it all."""
+        return self.spec.is_fixed
+
+    @property
+    def inner_shape(self) -> tuple[int, ...] | None:
+        """What an entry of `values` is, where only the length of rows differs; None elsewhere."""
+        shape = self.spec.shape
+        if self.spec.is_text or not shape or None in shape[1:]:
+            return None
+        return tuple(size for size in shape[1:] if size is not None)
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether the shape of a row is more than its length."""
+        return not self.is_fixed and self.inner_shape is None and len(self.spec.shape) > 1
+
+    @property
+    def has_items(self) -> bool:
+        """Whether a row is an array of texts."""
+        return self.spec.is_text and bool(self.spec.shape)
+
+    @property
+    def arrays(self) -> dict[str, ArrayLayout]:
+        """The arrays by role: 'rows', or 'values', 'offsets', 'shapes' and 'items'."""
+        if self.is_fixed:
+            return {"rows": ArrayLayout("", self.spec.numpy_dtype, self.spec.fixed_shape)}
+        dtype = _BYTE if self.spec.is_text else self.spec.numpy_dtype
+        found = {
+            "values": ArrayLayout(".values", dtype, self.inner_shape or ()),
+            "offsets": ArrayLayout(".offsets", _INT, ()),
+        }
+        if self.has_shapes:
+            found["shapes"] = ArrayLayout(".shapes", _INT, (len(self.spec.shape),))
+        if self.has_items:
+            found["items"] = ArrayLayout(".items", _INT, ())
+        return found
+
+    def file_name(self, role: str, shard: int) -> str:
+        """Return the name of one file: 'x-00003.npy'."""
+        return f"{self.stem}{self.arrays[role].role}-{shard:05d}.npy"
+
+
+def layouts_of(names: Sequence[str], specs: Sequence[ArraySpec]) -> tuple[FieldLayout, ...]:
+    """Return a layout for each field, with names that are safe, and of which no two are alike.
+
+    >>> [one.stem for one in layouts_of(["x", "../x", "X"], [ArraySpec((), "i4")] * 3)]
+    ['x', 'x_2', 'X_3']
+    """
+    taken: set[str] = set()
+    layouts: list[FieldLayout] = []
+    for name, spec in zip(names, specs, strict=True):
+        plain = _UNSAFE.sub("_", name)[:_MAX_STEM].lstrip("._-") or "field"
+        stem, number = plain, len(layouts) + 1
+        # Compared in lower case: some file systems see no difference.
+        while taken & {f"{stem}{role}".lower() for role in _ROLES}:
+            stem, number = f"{plain}_{number}", number + 1
+        taken |= {f"{stem}{role}".lower() for role in _ROLES}
+        layouts.append(FieldLayout(stem, spec))
+    return tuple(layouts)
+
+
+def dtype_to_json(spec: ArraySpec) -> Any:
+    """Return the dtype as JSON: 'bytes', '<f4', 'bfloat16', or a list of named columns."""
+    if not isinstance(spec.dtype, np.dtype):
+        return spec.dtype.__name__
+    descr = npy.dtype_to_descr(spec.dtype)
+    # The dtypes of ml_dtypes are plain bytes to an .npy file; only their name tells.
+    if spec.dtype.kind == "V" and spec.dtype.names is None and spec.dtype.type is not np.void:
+        return spec.dtype.name
+    return descr
+
+
+def dtype_from_json(value: Any) -> Any:
+    """Return the dtype that `dtype_to_json` wrote; raises TypeError or ValueError."""
+    if value in ("bytes", "str"):
+        return value
+    if not isinstance(value, str):
+        return npy.descr_to_dtype(_descr(value))
+    if value[:1] in "<>|=":
+        return np.dtype(value)
+    try:
+        return np.dtype(value)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, value))
+
+
+def _descr(value: Any) -> Any:
+    """Return the lists of JSON as the tuples that NumPy wants."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise TypeError(f"no dtype: {value!r:.100}")
+    if len(value) == 2 and isinstance(value[1], list) and all(type(s) is int for s in value[1]):
+        return _descr(value[0]), tuple(value[1])  # (descr, shape)
+    columns: list[Any] = []
+    for one in value:
+        name, descr, *shape = one
+        title = tuple(name) if isinstance(name, list) else name
+        columns.append((title, _descr(descr), *(tuple(size) for size in shape)))
+    return columns

@@ -1,0 +1,166 @@
+"""The manifest of a folder of `.npy` shards: what a row is, which files there are, what they hold.
+
+It is written last, in one step: a folder without it is not whole.
+
+    {"format": "penstock-npy", "version": 1, "num_rows": 5,
+     "row": {"image": "image", "label": "label"},
+     "fields": {"image": {"shape": [28, 28], "dtype": "|u1", "arrays": {"rows": "image"}}, ...},
+     "shards": [{"num_rows": 5, "files": {"image-00000.npy": {"nbytes": ..., "crc32": "0c5d..."}}}],
+     "made_from": {"fingerprint": "...", "stages": [...], "files": [...]}}
+
+`row` is the nest of a row, a list standing for a tuple. `crc32` is that of the array's bytes, as
+`zlib.crc32(np.load(file))` computes it.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.nest import Structure, flatten, unflatten
+from penstock.core.spec import ArraySpec
+from penstock.io.atomic import atomic_file
+from penstock.io.errors import DataError
+from penstock.shards.layout import FieldLayout, dtype_from_json, dtype_to_json
+from penstock.shards.writing import FileRecord, ShardRecord
+
+NAME = "manifest.json"
+FORMAT = "penstock-npy"
+VERSION = 1
+MAX_NBYTES = 1 << 28  # Of a manifest of a million files.
+_STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_PAIRS = "__pairs__"  # Keys that are not text, which JSON has no place for.
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a folder of shards holds."""
+
+    row: Any
+    """The nest of a row, with the stem of a field's files for each leaf."""
+    layouts: tuple[FieldLayout, ...]
+    shards: tuple[ShardRecord, ...]
+    made_from: dict[str, Any]
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of all shards."""
+        return sum(shard.num_rows for shard in self.shards)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.nbytes for shard in self.shards for file in shard.files.values())
+
+    def write(self, folder: Path) -> None:
+        """Write it in one step: from now on the folder is whole."""
+        value = {
+            "format": FORMAT,
+            "version": VERSION,
+            "num_rows": self.num_rows,
+            "row": self.row,
+            "fields": {layout.stem: _field_to_json(layout) for layout in self.layouts},
+            "shards": [shard_to_json(shard) for shard in self.shards],
+            "made_from": self.made_from,
+        }
+        with atomic_file(folder / NAME, replace=True) as file:
+            file.write(json.dumps(value, indent=1).encode())
+
+
+def row_to_json(structure: Structure, layouts: Sequence[FieldLayout]) -> Any:
+    """Return the nest of a row as JSON."""
+    return _nest_to_json(unflatten(structure, [layout.stem for layout in layouts]))
+
+
+def row_from_json(value: Any) -> Any:
+    """Return the nest of a row that `row_to_json` wrote."""
+    if isinstance(value, list):
+        return tuple(row_from_json(one) for one in value)
+    if not isinstance(value, dict):
+        return value
+    if _PAIRS in value:
+        return {key: row_from_json(one) for key, one in value[_PAIRS]}
+    return {key: row_from_json(one) for key, one in value.items()}
+
+
+def parse_manifest(text: bytes, *, file: str) -> Manifest:
+    """Return what a manifest says; raise DataError if it is none, or damaged."""
+
+    def wrong(problem: str) -> DataError:
+        return DataError(problem, file=file, cure="Write the folder again with ds.write(...).")
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"the manifest is damaged: {error}") from error
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise wrong(f"the manifest must be one of format {FORMAT!r}")
+    if value.get("version") != VERSION:
+        raise wrong(f"manifest version {value.get('version')!r:.20} is not known, {VERSION} is")
+    try:
+        layouts = tuple(_field_from_json(stem, one) for stem, one in value["fields"].items())
+        shards = tuple(shard_from_json(one) for one in value["shards"])
+        made_from = dict(value["made_from"])
+        manifest = Manifest(value["row"], layouts, shards, made_from)
+        stems = flatten(row_from_json(value["row"]))[0]
+        num_rows = int(value["num_rows"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise wrong(f"the manifest is damaged: {type(error).__name__}: {error!s:.200}") from error
+    if sorted(map(str, stems)) != sorted(layout.stem for layout in layouts) or not shards:
+        raise wrong("the manifest must name each field once, and at least one shard")
+    if num_rows != manifest.num_rows:
+        raise wrong(f"the manifest claims {num_rows} rows, and its shards {manifest.num_rows}")
+    return manifest
+
+
+def shard_to_json(shard: ShardRecord) -> dict[str, Any]:
+    """Return what a shard holds as JSON."""
+    files = {
+        name: {"nbytes": one.nbytes, "crc32": f"{one.crc32:08x}"}
+        for name, one in shard.files.items()
+    }
+    return {"num_rows": shard.num_rows, "files": files}
+
+
+def shard_from_json(value: dict[str, Any]) -> ShardRecord:
+    """Return what `shard_to_json` wrote; raises what a wrong type or key does."""
+    files = {
+        str(name): FileRecord(int(one["nbytes"]), int(one["crc32"], 16))
+        for name, one in value["files"].items()
+    }
+    num_rows = int(value["num_rows"])
+    if num_rows < 0:
+        raise ValueError(f"num_rows is {num_rows}")
+    return ShardRecord(num_rows, files)
+
+
+def _nest_to_json(nest: Any) -> Any:
+    if isinstance(nest, tuple):
+        return [_nest_to_json(one) for one in nest]
+    if not isinstance(nest, dict):
+        return nest
+    if all(isinstance(key, str) for key in nest) and _PAIRS not in nest:
+        return {key: _nest_to_json(one) for key, one in nest.items()}
+    for key in nest:
+        if not isinstance(key, str | int | float | bool | None):
+            raise TypeError(
+                f"a row that is written must have names that JSON can hold, got {key!r}; "
+                "rename it first with map."
+            )
+    return {_PAIRS: [[key, _nest_to_json(one)] for key, one in nest.items()]}
+
+
+def _field_to_json(layout: FieldLayout) -> dict[str, Any]:
+    return {
+        "shape": list(layout.spec.shape),
+        "dtype": dtype_to_json(layout.spec),
+        "arrays": {role: layout.stem + array.role for role, array in layout.arrays.items()},
+    }
+
+
+def _field_from_json(stem: str, value: dict[str, Any]) -> FieldLayout:
+    if not _STEM.fullmatch(stem):  # It becomes part of a path.
+        raise ValueError(f"a field is called {stem!r:.50}")
+    return FieldLayout(stem, ArraySpec(value["shape"], dtype_from_json(value["dtype"])))

@@ -1,0 +1,161 @@
+"""Folders that `write` or `cache` made: shards of plain `.npy` files, and a manifest."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.fields import Field
+from penstock.core.nest import flatten
+from penstock.io.errors import DataError
+from penstock.io.formats.npy_header import read_header
+from penstock.io.local.page_cache import page_cache_room
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.io.paths import PathLike, expand
+from penstock.io.reader import read_bytes
+from penstock.shards.folder import is_unfinished
+from penstock.shards.layout import FieldLayout
+from penstock.shards.manifest import MAX_NBYTES, NAME, Manifest, parse_manifest, row_from_json
+from penstock.shards.varying import StoredEntries, VaryingRows, average_nbytes
+from penstock.shards.writing import ShardRecord
+from penstock.sources.reading.file_rows import FileRows
+from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.parts import Part, Request, check_names, kept
+from penstock.sources.reading.regions import Region
+
+_HOW = "read in place"
+
+
+def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> FileRows | None:
+    """Return the rows of a folder with a manifest in it, or of the manifest; None if it has none."""
+    if not isinstance(paths, str | os.PathLike):
+        return None
+    text = os.fspath(paths)
+    if text.rpartition("/")[2] == NAME:
+        folder = text.rpartition("/")[0] or "."
+    elif (Path(text).expanduser() / NAME).is_file():
+        folder = str(Path(text).expanduser())
+    else:
+        if is_unfinished(Path(text).expanduser()):
+            raise DataError(
+                "this folder was never finished: whatever wrote it was interrupted",
+                file=text,
+                cure="Run it again, and it goes on from there; or remove the folder.",
+            )
+        return None
+    return open_rows(folder, read_manifest(folder), request)
+
+
+def read_manifest(folder: str) -> Manifest:
+    """Return the manifest of a folder."""
+    (location,) = expand(f"{folder}/{NAME}")
+    if location.size > MAX_NBYTES:
+        problem = f"a manifest must have at most {MAX_NBYTES} bytes, got {location.size}"
+        raise DataError(problem, file=str(location))
+    with open_reader(location) as reader:
+        text = read_bytes(reader, 0, location.size)
+    return parse_manifest(text, file=str(location))
+
+
+def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
+    """Return the rows of all shards, with the nest that they had; reads headers."""
+    nest = row_from_json(manifest.row) if request.fields is None else request.fields
+    names, structure = flatten(nest)
+    known = {layout.stem: layout for layout in manifest.layouts}
+    check_names(f"{folder}/{NAME}", names, known)
+    layouts = [known[name] for name in names]
+    direct = manifest.nbytes > page_cache_room()
+    field_of = {one.stem: field_of_shards(one, manifest.shards) for one in layouts}
+
+    def attempt(one: tuple[int, ShardRecord]) -> tuple[Part, Location]:
+        return open_shard(folder, *one, layouts, field_of, direct=direct)
+
+    _, opened = kept(list(enumerate(manifest.shards)), attempt, request)
+    parts, locations = [part for part, _ in opened], [location for _, location in opened]
+    return FileRows(parts, locations, names, structure)
+
+
+def field_of_shards(
+    layout: FieldLayout, shards: Sequence[ShardRecord], like: Field | None = None
+) -> Field:
+    """Return the field, with the average size that its rows really have."""
+    if layout.is_fixed:
+        return like or Field(layout.spec)
+    nbytes = sum(
+        shard.files[layout.file_name("values", number)].nbytes
+        for number, shard in enumerate(shards)
+        if layout.file_name("values", number) in shard.files
+    )
+    num_rows = sum(shard.num_rows for shard in shards)
+    estimate = average_nbytes(layout, nbytes, num_rows)
+    return replace(like, estimate=estimate) if like else Field(layout.spec, estimate=estimate)
+
+
+def open_shard(
+    folder: str,
+    number: int,
+    shard: ShardRecord,
+    layouts: Sequence[FieldLayout],
+    field_of: dict[str, Field],
+    *,
+    direct: bool,
+) -> tuple[Part, Location]:
+    """Return the fields of one shard, and its first file; checks names, sizes and headers."""
+    leaves: dict[str, Leaf] = {}
+    locations: list[Location] = []
+    for layout in layouts:
+        arrays = {}
+        for role in layout.arrays:
+            entries = _open_array(folder, layout, role, number, shard, direct=direct)
+            arrays[role] = entries
+            locations.append(entries.location)
+        leaves[layout.stem] = _leaf(layout, field_of[layout.stem], shard, arrays, direct=direct)
+    return Part(locations[0].url, leaves), locations[0]
+
+
+def _open_array(
+    folder: str, layout: FieldLayout, role: str, number: int, shard: ShardRecord, *, direct: bool
+) -> StoredEntries:
+    name = layout.file_name(role, number)
+    (location,) = expand(f"{folder}/{name}")
+    cure = "It was changed or cut off since: write the folder again."
+    if name not in shard.files:
+        raise DataError(f"the manifest does not list {name}", file=f"{folder}/{NAME}", cure=cure)
+    if location.size != shard.files[name].nbytes:
+        problem = f"it has {location.size} bytes, and the manifest says {shard.files[name].nbytes}"
+        raise DataError(problem, file=str(location), cure=cure)
+    with open_reader(location) as reader:
+        header = read_header(reader)
+    array = layout.arrays[role]
+    # A dtype of ml_dtypes is plain bytes in the file: only the manifest has its name.
+    plain = np.dtype((np.void, array.dtype.itemsize))
+    if header.shape[1:] != array.shape or header.dtype not in (array.dtype, plain):
+        problem = (
+            f"it has rows of {header.dtype}{header.shape[1:]}, and the manifest says otherwise"
+        )
+        raise DataError(problem, file=str(location), cure=cure)
+    rows = header.shape[0] if header.shape else -1
+    wanted = {"rows": shard.num_rows, "shapes": shard.num_rows, "offsets": shard.num_rows + 1}
+    if rows != wanted.get(role, rows) or (header.fortran_order and math.prod(header.shape) > rows):
+        problem = f"it has shape {header.shape}, and the manifest says {wanted.get(role)} rows"
+        raise DataError(problem, file=str(location), cure=cure)
+    return StoredEntries(location, header.data_offset, array, rows, direct=direct)
+
+
+def _leaf(
+    layout: FieldLayout,
+    field: Field,
+    shard: ShardRecord,
+    arrays: dict[str, StoredEntries],
+    *,
+    direct: bool,
+) -> Leaf:
+    if not layout.is_fixed:
+        return VaryingRows(layout, field, shard.num_rows, arrays, _HOW)
+    rows = arrays["rows"]
+    shape = (shard.num_rows, *layout.spec.fixed_shape)
+    return Region(rows.location, rows.offset, layout.spec.numpy_dtype, shape, direct=direct)

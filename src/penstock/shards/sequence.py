@@ -1,0 +1,101 @@
+"""Rows that come one after the other, cut into shards and written as they come."""
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core.rows import Cursor, Node, Parcel, rows_per_block
+from penstock.memory import Allocate
+from penstock.shards.folder import ShardFolder
+from penstock.shards.writing import ShardWriter, varying_nbytes
+
+SHARD_NBYTES = 256 << 20
+MAX_SHARDS = 128  # Where it can be told: a reader keeps each file open.
+
+
+class ShardSequence:
+    """Writes parcels to a folder, from the first shard that is not finished there on.
+
+    Where a shard ends depends on the rows alone, not on how they are cut into parcels: after
+    `shard_rows`, or with the row that fills it where rows differ in size.
+    """
+
+    def __init__(
+        self, folder: ShardFolder, node: Node, allocate: Allocate, shard_rows: int | None
+    ) -> None:
+        self.folder = folder
+        self.allocate = allocate
+        self.number = 0
+        while self.number in folder.finished:
+            self.number += 1
+        for number in [one for one in folder.finished if one > self.number]:
+            del folder.finished[number], folder.cursors[number]
+        self.num_rows = sum(folder.finished[one].num_rows for one in range(self.number))
+        """Rows written, in finished shards and in this one."""
+        self.cursor: Cursor = folder.cursors.get(self.number - 1)
+        """Where the input stands after the finished shards; None is at its start."""
+        self._by_nbytes = shard_rows is None and not all(f.spec.is_fixed for f in node.fields)
+        self._shard_rows = shard_rows or default_shard_rows(node)
+        self._fixed_nbytes = sum(f.nbytes for f in node.fields if f.spec.is_fixed)
+        self._nbytes = 0
+        self._shard: ShardWriter | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last row was written already: only the last shard is followed by no cursor."""
+        return self.number > 0 and self.cursor is None
+
+    def add(self, parcel: Parcel) -> None:
+        """Write the rows of a parcel."""
+        weights = None
+        if self._by_nbytes:
+            weights = np.cumsum(varying_nbytes(parcel.block, parcel.size) + self._fixed_nbytes)
+        start = 0
+        while start < parcel.size:
+            if self._shard is None:
+                self._shard = self.folder.shard(self.number)
+                self._nbytes = 0
+            stop, is_full = self._stop(start, parcel.size, weights)
+            self._shard.append(parcel.block, start, stop, self.allocate)
+            self.num_rows += stop - start
+            if is_full:
+                self._record(parcel.cursor_after(stop))
+            start = stop
+
+    def _stop(self, start: int, size: int, weights: Any) -> tuple[int, bool]:
+        """Return where the shard takes rows up to, and whether it is full then."""
+        assert self._shard is not None
+        if weights is None:
+            stop = min(size, start + self._shard_rows - self._shard.num_rows)
+            return stop, self._shard.num_rows + stop - start >= self._shard_rows
+        before = int(weights[start - 1]) if start else 0
+        room = SHARD_NBYTES - self._nbytes
+        stop = min(size, int(np.searchsorted(weights, before + room)) + 1)
+        self._nbytes += int(weights[stop - 1]) - before
+        return stop, self._nbytes >= SHARD_NBYTES
+
+    def _record(self, cursor: Cursor) -> None:
+        assert self._shard is not None
+        self.folder.record(self._shard, cursor)
+        self._shard = None
+        self.number += 1
+        self.cursor = cursor
+
+    def finish(self) -> None:
+        """Finish the last shard; without any row, there is one that is empty."""
+        if self._shard is None and not self.number:
+            self._shard = self.folder.shard(0)
+        if self._shard is not None:
+            self._record(None)
+
+    def close(self) -> None:
+        """Let go of a shard that is not finished."""
+        if self._shard is not None:
+            self._shard.close()
+            self._shard = None
+
+
+def default_shard_rows(node: Node) -> int:
+    """Return how many rows make a shard of 256 MB, or of more where there would be too many."""
+    rows = rows_per_block(node, SHARD_NBYTES)
+    return rows if node.num_rows is None else max(rows, -(-node.num_rows // MAX_SHARDS))

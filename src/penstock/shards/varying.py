@@ -1,0 +1,188 @@
+"""Rows of differing sizes that lie in files as values and offsets."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from penstock.core.columns import Array, Fixed, Pieces, Ragged, Sink, Text, typed
+from penstock.core.fields import Field
+from penstock.core.rows import Context, Index, RowSet
+from penstock.io.errors import DataError
+from penstock.io.location import Location
+from penstock.io.reader import Reader
+from penstock.shards.layout import ArrayLayout, FieldLayout
+from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.readers import reader_of
+
+_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
+_PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
+
+
+class Entries(Protocol):
+    """One array of a field, of which any run of entries can be read."""
+
+    name: str
+    num_entries: int
+    layout: ArrayLayout
+
+    def read(self, start: int, stop: int, context: Context) -> Array:
+        """Return entries `start` to `stop`, in memory of the stream's."""
+        ...
+
+
+class StoredEntries:
+    """An array that lies in a file from an offset on."""
+
+    def __init__(
+        self,
+        location: Location,
+        offset: int,
+        layout: ArrayLayout,
+        num_entries: int,
+        *,
+        direct: bool,
+    ) -> None:
+        self.location = location
+        self.name = str(location)
+        self.offset = offset
+        self.layout = layout
+        self.num_entries = num_entries
+        self.direct = direct
+
+    def reader(self, context: Context) -> Reader:
+        """Return the reader of the file, which the stream closes."""
+        return reader_of(self.location, context, direct=self.direct)
+
+    def read(self, start: int, stop: int, context: Context) -> Array:
+        """Return entries `start` to `stop`."""
+        memory, array = room_for(self.layout, stop - start, context)
+        if array.nbytes:
+            self.reader(context).read_into(
+                memory[: array.nbytes], self.offset + start * self.layout.entry_nbytes
+            )
+        return array
+
+
+def room_for(layout: ArrayLayout, num_entries: int, context: Context) -> tuple[Array, Array]:
+    """Return memory for entries, as bytes and as what they are."""
+    memory = context.allocate(num_entries * layout.entry_nbytes)
+    return memory, typed(memory, 0, (num_entries, *layout.shape), layout.dtype)
+
+
+class VaryingRows(Leaf):
+    """Text, or arrays whose shapes differ: a run of rows is a run of values."""
+
+    chunk_rows = 1
+
+    def __init__(
+        self,
+        layout: FieldLayout,
+        field: Field,
+        num_rows: int,
+        arrays: Mapping[str, Entries],
+        how: str,
+    ) -> None:
+        self.layout = layout
+        self.field = field
+        self.num_rows = num_rows
+        self.arrays = arrays
+        self.how = how
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Read a slice at once, scattered rows by as few runs as is sensible."""
+        if isinstance(rows, slice):
+            self._put(self._column(rows.start, rows.stop, context), sink, context)
+            return
+        for first, last, slots, picked in scattered(rows, self.field.nbytes):
+            column = self._column(first, last, context).take(picked, context.allocate)
+            self._put(column, sink.at(slots), context)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield each row: a wrong offset spoils the two beside it."""
+        return zip(range(start, stop), range(start + 1, stop + 1), strict=True)
+
+    def _put(self, column: Text | Ragged, sink: Sink, context: Context) -> None:
+        if isinstance(sink, Fixed):  # Batches, of which some are cut short.
+            assert isinstance(column, Ragged)
+            sink.put_lengths(column.shapes[:, 0])
+            for row in range(len(column)):
+                value = column.value(row)
+                slot = row if sink.slots is None else int(sink.slots[row])
+                sink.grouped[divmod(slot, sink.grouped.shape[1])][: len(value)] = value
+            return
+        assert isinstance(sink, Pieces)
+        if sink.aligned and isinstance(column, Ragged):
+            column = column.take(np.arange(len(column)), context.allocate, aligned=True)
+        sink.add(column)
+
+    def _column(self, start: int, stop: int, context: Context) -> Text | Ragged:
+        """Return rows `start` to `stop`."""
+        kind = self.field.spec.dtype
+        last = "items" if self.layout.has_items else "values"
+        offsets = self._offsets("offsets", start, stop + 1, last, context)
+        first, end = int(offsets[0]), int(offsets[-1])
+        if self.layout.has_items:
+            items = self._offsets("items", first, end + 1, "values", context)
+            data = self.arrays["values"].read(int(items[0]), int(items[-1]), context)
+            text = Text(data, items - items[0], kind if isinstance(kind, type) else bytes)
+            return Ragged(text, offsets[:-1] - first, self._shapes(start, stop, offsets, context))
+        values = self.arrays["values"].read(first, end, context)
+        if not isinstance(kind, np.dtype):
+            return Text(values, offsets - first, kind)
+        width = math.prod(self.layout.inner_shape or ())
+        shapes = self._shapes(start, stop, offsets, context)
+        return Ragged(values.reshape(-1), (offsets[:-1] - first) * width, shapes)
+
+    def _shapes(self, start: int, stop: int, offsets: Index, context: Context) -> Index:
+        lengths = np.diff(offsets)
+        if not self.layout.has_shapes:
+            inner = self.layout.inner_shape or ()
+            sizes = np.array(inner, np.int64)
+            return np.column_stack([lengths, np.tile(sizes, (len(lengths), 1))])
+        shapes = self.arrays["shapes"].read(start, stop, context)
+        known = np.array([-1 if size is None else size for size in self.field.spec.shape])
+        is_right = ((shapes == known) | (known == -1)).all() and (shapes >= 0).all()
+        if not is_right or (shapes.prod(axis=1) != lengths).any():
+            raise self._damaged("shapes", "its shapes do not fit the spec or the offsets", start)
+        return shapes
+
+    def _offsets(self, role: str, start: int, stop: int, into: str, context: Context) -> Index:
+        array = self.arrays[role]
+        offsets: Index = array.read(start, stop, context)
+        wrong = (np.diff(offsets) < 0).any() or offsets[0] < 0
+        if wrong or offsets[-1] > self.arrays[into].num_entries:
+            raise self._damaged(role, "its offsets must rise, and end within the values", start)
+        return offsets
+
+    def _damaged(self, role: str, problem: str, row: int) -> DataError:
+        cure = "It was changed or damaged: write it again."
+        return DataError(problem, file=self.arrays[role].name, row=row, cure=cure)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of what is read besides the rows, and of those that lie between them."""
+        own = max(
+            num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes)
+        )
+        return own + 64 * num_rows
+
+
+def scattered(rows: Index, row_nbytes: int) -> Iterator[tuple[int, int, Index, Index]]:
+    """Yield runs of rows that lie near each other: first, end, slots, and which of the run they are."""
+    width = max(1, row_nbytes)
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
+    cells = np.diff(ascending // max(1, _PIECE_NBYTES // width)) != 0
+    edges = [0, *(np.flatnonzero(far | cells) + 1).tolist(), len(rows)]
+    for start, stop in itertools.pairwise(edges):
+        first, last = int(ascending[start]), int(ascending[stop - 1])
+        yield first, last + 1, order[start:stop], ascending[start:stop] - first
+
+
+def average_nbytes(layout: FieldLayout, values_nbytes: int, num_rows: int) -> int:
+    """Return the bytes a row on the average, with what offsets and shapes take in memory."""
+    mean = values_nbytes // max(1, num_rows)
+    return mean + (8 if layout.spec.is_text and not layout.spec.shape else 16)

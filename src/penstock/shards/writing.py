@@ -1,0 +1,251 @@
+"""One shard of rows while it is being written: a plain `.npy` file for each array of each field."""
+
+import contextlib
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Block, Column, Fixed, Index, Ragged, Text, raw_rows
+from penstock.io.errors import write_failure
+from penstock.io.formats.npy_header import format_header
+from penstock.memory import Allocate
+from penstock.shards.layout import ArrayLayout, FieldLayout
+
+# Written pages count against a container's memory until they are on disk.
+_FLUSH_NBYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What a manifest says of one file: its size, and the CRC-32 of the array in it."""
+
+    nbytes: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """What a manifest says of one shard."""
+
+    num_rows: int
+    files: dict[str, FileRecord]
+
+
+class ArrayFile:
+    """An `.npy` file that grows; it has a hidden name until it is finished."""
+
+    def __init__(self, folder: Path, name: str, layout: ArrayLayout) -> None:
+        self.path = folder / name
+        self.hidden = folder / f".{name}.unfinished"
+        self.layout = layout
+        self.num_entries = 0
+        self.crc32 = 0
+        self.header = format_header(layout.dtype, (0, *layout.shape))
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self.fd = os.open(self.hidden, flags, 0o666)
+        except OSError as error:
+            raise write_failure(error, file=str(self.path)) from error
+        self._write(memoryview(self.header))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the file so far."""
+        return len(self.header) + self.num_entries * self.layout.entry_nbytes
+
+    def append(self, entries: npt.NDArray[Any]) -> None:
+        """Add entries, which lie one after the other in memory."""
+        data = raw_rows(entries, 0).data
+        self._write(data)
+        self.crc32 = zlib.crc32(data, self.crc32)
+        self.num_entries += len(entries)
+
+    def _write(self, data: memoryview) -> None:
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self.fd, data[done:])
+        except OSError as error:
+            raise write_failure(error, file=str(self.path)) from error
+
+    def flush(self) -> None:
+        """Bring what was written to the disk, and out of the page cache."""
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            raise write_failure(error, file=str(self.path)) from error
+        with contextlib.suppress(OSError):  # Only advice.
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def finish(self) -> FileRecord:
+        """Write the header with the final length, and give the file its name."""
+        header = format_header(self.layout.dtype, (self.num_entries, *self.layout.shape))
+        assert len(header) == len(self.header)
+        try:
+            os.pwrite(self.fd, header, 0)
+            self.flush()
+            self.hidden.rename(self.path)
+        except OSError as error:
+            raise write_failure(error, file=str(self.path)) from error
+        return FileRecord(self.nbytes, self.crc32)
+
+    def close(self, *, is_finished: bool) -> None:
+        """Let go of the file, and remove it unless it has its name."""
+        os.close(self.fd)
+        if not is_finished:
+            with contextlib.suppress(OSError):
+                self.hidden.unlink()
+
+
+class ShardWriter:
+    """The files of one shard. Takes no memory but for a copy of a column that has gaps in it."""
+
+    def __init__(self, folder: Path, number: int, layouts: Sequence[FieldLayout]) -> None:
+        self.number = number
+        self.layouts = layouts
+        self.num_rows = 0
+        self._unflushed = 0
+        self._is_finished = False
+        self.files: list[dict[str, ArrayFile]] = []
+        try:
+            for layout in layouts:
+                files: dict[str, ArrayFile] = {}
+                self.files.append(files)
+                for role, array in layout.arrays.items():
+                    files[role] = ArrayFile(folder, layout.file_name(role, number), array)
+                for role in files.keys() & {"offsets", "items"}:
+                    files[role].append(np.zeros(1, np.int64))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all files so far."""
+        return sum(file.nbytes for files in self.files for file in files.values())
+
+    def append(self, block: Block, start: int, stop: int, allocate: Allocate) -> None:
+        """Add rows `start` to `stop` of a finished block."""
+        if start == stop:
+            return
+        before = self.nbytes
+        for layout, files, column in zip(self.layouts, self.files, block.columns, strict=True):
+            if layout.is_fixed:
+                assert isinstance(column, Fixed)
+                _each(column, start, stop, files["rows"].append)
+            else:
+                _append_varying(layout, files, column, start, stop, allocate)
+        self.num_rows += stop - start
+        self._unflushed += self.nbytes - before
+        if self._unflushed >= _FLUSH_NBYTES:
+            self._unflushed = 0
+            for files in self.files:
+                for file in files.values():
+                    file.flush()
+
+    def finish(self) -> ShardRecord:
+        """Bring all files to the disk, and give them their names."""
+        records = {file.path.name: file.finish() for files in self.files for file in files.values()}
+        self._is_finished = True
+        self.close()
+        return ShardRecord(self.num_rows, records)
+
+    def close(self) -> None:
+        """Let go of the files; those of a shard that is not finished are removed."""
+        for files in self.files:
+            for file in files.values():
+                file.close(is_finished=self._is_finished)
+        self.files = []
+
+
+def _append_varying(
+    layout: FieldLayout,
+    files: dict[str, ArrayFile],
+    column: Column,
+    start: int,
+    stop: int,
+    allocate: Allocate,
+) -> None:
+    if isinstance(column, Text):
+        before = files["values"].num_entries
+        _append_text(files["values"], files["offsets"], column, start, stop, before)
+        return
+    shapes = _shapes(column, start, stop)
+    sizes = shapes.prod(axis=1) if layout.inner_shape is None else shapes[:, 0]
+    if isinstance(column, Fixed):  # Batches, of which some are cut short.
+        before = files["values"].num_entries
+        for row in range(start, stop):
+            files["values"].append(column.value(row))
+    else:
+        values = _packed(column, start, stop, allocate)
+        if isinstance(values, Text):
+            before = files["items"].num_entries - 1
+            nbytes = files["values"].num_entries
+            _append_text(files["values"], files["items"], values, 0, len(values), nbytes)
+        else:
+            before = files["values"].num_entries
+            inner = layout.inner_shape or ()
+            files["values"].append(values.reshape(int(sizes.sum()), *inner))
+    files["offsets"].append(before + np.cumsum(sizes))
+    if "shapes" in files:
+        files["shapes"].append(np.ascontiguousarray(shapes))
+
+
+def _packed(column: Ragged, start: int, stop: int, allocate: Allocate) -> "npt.NDArray[Any] | Text":
+    """Return the values of rows with no gap between them; a view where there is none."""
+    starts, sizes = column.starts[start:stop], column.shapes[start:stop].prod(axis=1)
+    if not isinstance(column.values_, Text) and (starts[1:] == (starts + sizes)[:-1]).all():
+        return column.values_[starts[0] : starts[-1] + sizes[-1]]
+    values = column.take(np.arange(start, stop), allocate).values_
+    return values if isinstance(values, Text) else values[: int(sizes.sum())]
+
+
+def _shapes(column: Fixed | Ragged, start: int, stop: int) -> Index:
+    """Return the shape of each row."""
+    if isinstance(column, Ragged):
+        return column.shapes[start:stop]
+    full = column.grouped.shape[2:]
+    shapes = np.tile(np.array(full, np.int64), (stop - start, 1))
+    if column.lengths is not None:
+        shapes[:, 0] = column.lengths[start:stop]
+    return shapes
+
+
+def varying_nbytes(block: Block, size: int) -> Index:
+    """Return the bytes of each row of a block in its columns of text and ragged rows."""
+    total = np.zeros(size, np.int64)
+    for column in block.columns:
+        if isinstance(column, Text):
+            total += np.diff(column.offsets[: size + 1])
+        elif isinstance(column, Ragged):
+            sizes = column.shapes[:size].prod(axis=1)
+            values = column.values_
+            if isinstance(values, Text):
+                total += values.offsets[column.starts[:size] + sizes]
+                total -= values.offsets[column.starts[:size]]
+            else:
+                total += sizes * values.dtype.itemsize
+    return total
+
+
+def _append_text(
+    data: ArrayFile, offsets: ArrayFile, text: Text, start: int, stop: int, before: int
+) -> None:
+    first, last = int(text.offsets[start]), int(text.offsets[stop])
+    data.append(text.data[first:last])
+    offsets.append(text.offsets[start + 1 : stop + 1] - first + before)
+
+
+def _each(column: Fixed, start: int, stop: int, append: Callable[[npt.NDArray[Any]], None]) -> None:
+    rows = column.rows[start:stop]
+    if rows.flags.c_contiguous:
+        append(rows)
+        return
+    for row in rows:  # Batches, each on 64 bytes: there are gaps between them.
+        append(row[None])

@@ -1,0 +1,1 @@
+"""Arrow IPC files, and columns of Arrow as ours."""

@@ -1,0 +1,154 @@
+"""From the columns of Arrow to ours: numbers, fixed-size lists, lists, strings and binary."""
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Array, Ragged, Text
+from penstock.core.spec import ArraySpec
+from penstock.io.errors import DataError
+from penstock.memory import Allocate
+from penstock.sources.reading.parts import require
+
+
+def arrow() -> Any:
+    """Return pyarrow."""
+    return require("pyarrow", ".parquet and .arrow", "parquet")
+
+
+def spec_of_type(kind: Any) -> ArraySpec | None:
+    """Return the spec of a value of an Arrow type, or None where there is none."""
+    pa = arrow()
+    types = pa.types
+    if types.is_dictionary(kind):
+        return spec_of_type(kind.value_type)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return ArraySpec((), str)
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return ArraySpec((), bytes)
+    if types.is_fixed_size_binary(kind) and not types.is_decimal(kind):
+        return ArraySpec((kind.byte_width,), np.uint8)
+    if types.is_fixed_size_list(kind):
+        inner = spec_of_type(kind.value_type)
+        return _prefixed(inner, kind.list_size)
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = spec_of_type(kind.value_type)
+        # One length that varies: a list of lists has no place in a column.
+        return _prefixed(inner, None) if inner is not None and inner.is_fixed else None
+    if types.is_date32(kind):
+        return ArraySpec((), "datetime64[D]")
+    if types.is_date64(kind):
+        return ArraySpec((), "datetime64[ms]")
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        return ArraySpec((), kind.to_pandas_dtype())
+    if types.is_timestamp(kind):
+        return ArraySpec((), f"datetime64[{kind.unit}]")
+    if types.is_duration(kind):
+        return ArraySpec((), f"timedelta64[{kind.unit}]")
+    return None
+
+
+def _prefixed(inner: ArraySpec | None, size: int | None) -> ArraySpec | None:
+    if inner is None or inner.is_text:
+        return None
+    return ArraySpec((size, *inner.shape), inner.dtype)
+
+
+def check_type(kind: Any, name: str, file: str) -> ArraySpec:
+    """Return the spec of a column, or raise if its type is none that can be read."""
+    spec = spec_of_type(kind)
+    if spec is None:
+        raise DataError(
+            f"column {name!r} has type {kind}, which is no number, text, or list of numbers",
+            file=file,
+            cure="Choose others with fields=(...), or cast it before it is written.",
+        )
+    return spec
+
+
+def null_error(file: str, name: str, group: str, row: int | None) -> DataError:
+    """Return the error for a missing value."""
+    return DataError(
+        f"column {name!r} has a null in {group}",
+        file=file,
+        row=row,
+        cure="Fill it before it is written: table[column].fill_null(0), or leave the column out "
+        "with fields=(...).",
+    )
+
+
+class NullFoundError(ValueError):
+    """A column has a null, at this row of it."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"a null in row {row}")
+        self.row = row
+
+
+def fixed_values(array: Any, spec: ArraySpec) -> Array:
+    """Return an Arrow array as a NumPy array of rows of one size; raise NullFoundError at a null."""
+    pa = arrow()
+    kind = array.type
+    _refuse_nulls(array)
+    if pa.types.is_dictionary(kind):
+        return fixed_values(array.dictionary_decode(), spec)
+    if pa.types.is_fixed_size_list(kind):
+        flat = array.flatten()
+        inner = ArraySpec(spec.shape[1:], spec.dtype)
+        try:
+            values = fixed_values(flat, inner)
+        except NullFoundError as error:
+            raise NullFoundError(error.row // max(1, kind.list_size)) from None
+        return values.reshape(len(array), *spec.fixed_shape)
+    if pa.types.is_fixed_size_binary(kind):
+        width = kind.byte_width
+        data = np.frombuffer(array.buffers()[1], np.uint8)
+        data = data[array.offset * width : (array.offset + len(array)) * width]
+        return data.reshape(len(array), width)
+    found: Array = array.to_numpy(zero_copy_only=False)
+    return found.astype(spec.numpy_dtype, copy=False)
+
+
+def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ragged:
+    """Return an Arrow array of text or lists as a column; raise NullFoundError at a null."""
+    pa = arrow()
+    _refuse_nulls(array)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+        _refuse_nulls(array)
+    array.validate(full=True)  # Offsets and UTF-8: what is read here was written by others.
+    if isinstance(spec.dtype, np.dtype):
+        return _lists(array, spec, allocate)
+    # To binary first: a string as such has no 64-bit offsets.
+    binary = array.cast(pa.large_binary())
+    offsets = np.frombuffer(binary.buffers()[1], np.int64)
+    offsets = offsets[binary.offset : binary.offset + len(binary) + 1]
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    data = allocate(last - first)
+    if last > first:
+        data[: last - first] = np.frombuffer(binary.buffers()[2], np.uint8)[first:last]
+    return Text(data, offsets - first if len(offsets) else np.zeros(1, np.int64), spec.dtype)
+
+
+def _lists(array: Any, spec: ArraySpec, allocate: Allocate) -> Ragged:
+    lengths = np.asarray(array.value_lengths(), np.int64)
+    inner = ArraySpec(spec.shape[1:], spec.dtype)
+    try:
+        items = fixed_values(array.flatten(), inner)
+    except NullFoundError as error:
+        row = int(np.searchsorted(np.cumsum(lengths), error.row, side="right"))
+        raise NullFoundError(row) from None
+    size = int(np.prod(inner.fixed_shape, dtype=np.int64))
+    memory = allocate(items.nbytes)[: items.nbytes].view(spec.numpy_dtype)
+    memory[:] = items.reshape(-1)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])[: len(lengths)] * size
+    shapes = np.empty((len(lengths), len(spec.shape)), np.int64)
+    shapes[:, 0] = lengths
+    shapes[:, 1:] = inner.fixed_shape
+    return Ragged(memory, starts.astype(np.int64), shapes)
+
+
+def _refuse_nulls(array: Any) -> None:
+    if array.null_count:
+        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+        raise NullFoundError(int(np.flatnonzero(~valid)[0]))

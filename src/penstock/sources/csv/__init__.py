@@ -1,0 +1,1 @@
+"""CSV files: columns as fields, read forward."""

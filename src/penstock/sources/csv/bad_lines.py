@@ -1,0 +1,59 @@
+"""CSV with bad lines: the slow way through a piece of text, which takes every row for itself."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from penstock.io.errors import DataError
+from penstock.io.formats.lines import Piece
+
+Check = Callable[[list[str], int], None]
+"""Raises a DataError unless the cells of a row, which begins on this line, are as they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """One row of a piece: its cells, or what is wrong with it."""
+
+    cells: list[str]
+    error: DataError | None = None
+
+
+def sift(piece: Piece, file: str, delimiter: str, check: Check, *, has_head: bool) -> list[Sifted]:
+    """Return all rows of a piece, good and bad; after a bad one it goes on with the next line."""
+    # What is no UTF-8 becomes surrogates, which are looked for in each row.
+    text = piece.data.decode("utf-8", "surrogateescape")
+    lines = list(io.StringIO(text, newline=""))
+    found: list[Sifted] = []
+    at = 0
+    while at < len(lines):
+        reader = csv.reader(islice(lines, at, None), delimiter=delimiter, strict=True)
+        begin = at
+        try:
+            for cells in reader:
+                if has_head and begin == 0:
+                    pass
+                elif cells:  # Empty lines are nobody's rows.
+                    found.append(_checked(cells, piece.line + begin, file, check))
+                begin = at + reader.line_num
+            at = len(lines)
+        except csv.Error as error:
+            cure = "Look for a quote that is never closed or stands within a cell."
+            wrong = DataError(f"line {piece.line + begin}: {error}", file=file, cure=cure)
+            found.append(Sifted([], wrong))
+            at = begin + 1
+    return found
+
+
+def _checked(cells: list[str], line: int, file: str, check: Check) -> Sifted:
+    try:
+        "".join(cells).encode()
+        check(cells, line)
+    except UnicodeEncodeError:
+        cure = "Convert it first: iconv -f latin1 -t utf-8."
+        return Sifted([], DataError(f"line {line} is not UTF-8 text", file=file, cure=cure))
+    except DataError as error:
+        return Sifted([], error.with_traceback(None))
+    return Sifted(cells)

@@ -1,0 +1,228 @@
+"""Files with bad parts: what can't be read is left out and told, and all the rest comes in order."""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.left_out import Skipped
+from penstock.core.rows import Context, Cursor, Flow, Index, Node, Parcel, Rows, rows_per_block
+from penstock.io.location import Location
+from penstock.sources.reading.parts import BAD, bad
+
+_FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
+_TRIES = 3  # A file may change again between finding what is bad and reading the rest.
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Rows `start` to `stop`, which can't be read; `where` names them as rows of their file."""
+
+    start: int
+    stop: int
+    where: str
+    error: Exception
+
+
+class FaultyRows(Rows):
+    """Rows of files by number, which can be asked which of them are bad."""
+
+    locations: Sequence[Location]
+
+    @abstractmethod
+    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+        """Yield what can't be read of rows `start` to `stop`, in as small parts as can be told apart."""
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return a flow where bad rows are left out: how many there are is known at its end."""
+        return SkippingFlow(self) if on_error == "skip" else self
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of rows `start` to `stop`, and what could not be."""
+
+    start: int
+    stop: int
+    parcel: Parcel
+    faults: list[Fault]
+
+
+class SkippingFlow(Flow):
+    """The rows of files without the bad ones; the cursor is the number of the next row, bad or not."""
+
+    num_rows = None
+
+    def __init__(self, rows: FaultyRows) -> None:
+        self.rows = rows
+        self.locations = rows.locations
+        self.structure = rows.structure
+        self.fields = rows.fields
+        self.left_out = rows.left_out
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the rows with bad ones left out, or raised."""
+        return self if on_error == "skip" else self.rows
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield the good rows, read ahead in parallel; bad ones are told in order."""
+        found = context.executor.ordered(
+            partial(self._read, context), self._spans(cursor, context), self._span_nbytes
+        )
+        telling = _Telling(context.skipped)
+        ready: list[Parcel] = []
+        for read in found:
+            telling.tell(read)
+            if read.parcel.size:
+                ready.append(read.parcel)
+            del read  # Else it would pass for one that the consumer keeps.
+            while ready:
+                yield ready.pop()
+
+    def _spans(self, cursor: Cursor, context: Context) -> Iterator[tuple[int, int]]:
+        start = 0 if cursor is None else int(cursor)
+        most = rows_per_block(self, context.block_nbytes)
+        size = max(1, most // _FIRST)
+        while start < self.rows.num_rows:
+            stop = min(self.rows.num_rows, start + size)
+            yield start, stop
+            start, size = stop, min(most, 2 * size)
+
+    def _span_nbytes(self, span: tuple[int, int]) -> int:
+        size = span[1] - span[0]
+        return self.block_nbytes(size) + self.rows.staging_nbytes(size)
+
+    def _read(self, context: Context, span: tuple[int, int]) -> _Read:
+        mark = context.clock.enter()
+        try:
+            return self._attempt(*span, context)
+        finally:
+            context.clock.leave(mark, self, 0)  # The rows are counted where they are handed on.
+
+    def _attempt(self, start: int, stop: int, context: Context) -> _Read:
+        """Read all rows at once; if that fails, find out which are bad, and read the others."""
+        faults: list[Fault] = []
+        for attempt in range(_TRIES):
+            is_good = np.ones(stop - start, np.bool_)
+            for fault in faults:
+                is_good[fault.start - start : fault.stop - start] = False
+            good = np.flatnonzero(is_good)
+            block = context.block(self, len(good))
+            try:
+                self._fill(start, good, block, context)
+            except BAD as error:
+                found = bad(error)
+            else:
+                places = np.append(good, stop - start) if faults else None
+                after = partial(_after, start, places)
+                return _Read(start, stop, Parcel(block.finish(), len(good), after), faults)
+            del block  # Its memory is free for the search.
+            if attempt + 1 < _TRIES:
+                faults = list(self.rows.faults(start, stop, context))
+        raise found
+
+    def _fill(self, start: int, good: Index, block: Block, context: Context) -> None:
+        """Read rows in runs: a read of rows that lie apart may pass over the bad ones between them."""
+        done = 0
+        for run in np.split(good, np.flatnonzero(np.diff(good) != 1) + 1):
+            if len(run):
+                is_all = len(run) == len(good)
+                part = block if is_all else block.at(np.arange(done, done + len(run)))
+                first = start + int(run[0])
+                self.rows.fill(slice(first, first + len(run)), part, context)
+                done += len(run)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return the bytes of the blocks under way and of those that are ready, and what reading takes."""
+        size = rows_per_block(self, block_nbytes)
+        working = max(1, ahead) * self.rows.staging_nbytes(size)
+        blocks = (2 * ahead + 3) * self.block_nbytes(size)
+        return blocks + working + self.rows.kept_nbytes(ahead)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what leaving rows out costs."""
+        note = (
+            "on_error='skip' reads files forward: which rows there are is known at the end. A shuffle "
+            "after it mixes windows. A resume goes straight to its row."
+        )
+        return (note,)
+
+    def choice(self) -> str:
+        """Return how the files are read."""
+        return self.rows.choice()
+
+    def describe(self) -> str:
+        """Return the call that made the rows."""
+        return self.rows.describe().removesuffix(")") + ", skip)"
+
+    def fingerprint(self) -> Any:
+        """Return what the order of the rows depends on."""
+        return ["skip", self.rows.fingerprint()]
+
+
+class SkippableFlow(Flow):
+    """Files that are read forward; under `skip` what is bad of them is left out."""
+
+    skip = False
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the rows with bad ones left out, or raised."""
+        if self.skip == (on_error == "skip"):
+            return self
+        other = copy.copy(self)
+        other.skip = not self.skip
+        return other
+
+    def leave_out(self, error: Exception, context: Context, num_rows: int = 1) -> None:
+        """Tell of what is left out, or raise its error."""
+        if not self.skip:
+            raise error
+        context.skipped.add(bad(error), num_rows)
+
+
+class _Telling:
+    """Tells of faults in the order of the rows, each once, wherever blocks are cut."""
+
+    def __init__(self, skipped: Skipped) -> None:
+        self.skipped = skipped
+        self.open: set[str] = set()
+        """What was wrong at the very end of the last block, and may go on in the next."""
+
+    def tell(self, read: _Read) -> None:
+        """Tell of the faults of one block."""
+        is_bad = np.zeros(read.stop - read.start, np.bool_)
+        num_bad = 0
+        ending = set()
+        for fault in read.faults:
+            is_bad[fault.start - read.start : fault.stop - read.start] = True
+            num_new, num_bad = int(is_bad.sum()) - num_bad, int(is_bad.sum())
+            what = str(fault.error)
+            if fault.start == read.start and what in self.open:
+                self.skipped.add_rows(num_new)
+            else:
+                fault.error.add_note(f"Left out: {fault.where}.")
+                self.skipped.add(fault.error, num_new)
+            if fault.stop == read.stop:
+                ending.add(what)
+        self.open = ending
+
+
+def passed(places: Index | None, count: int) -> int:
+    """Return how many rows, good and bad, are behind the first `count` good ones.
+
+    `places` has the place of each good row among all of them, and in the end how many those are.
+    """
+    if places is None:
+        return count
+    if count == len(places) - 1:
+        return int(places[-1])
+    return int(places[count - 1]) + 1 if count else 0
+
+
+def _after(start: int, places: Index | None, offset: int) -> Cursor:
+    return start + passed(places, offset)

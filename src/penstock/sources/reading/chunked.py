@@ -1,0 +1,265 @@
+"""Arrays that storage keeps in chunks, each packed on its own: decoded whole, picked from."""
+
+import math
+import threading
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.core.columns import Array, Fixed, Pieces, Ragged, Sink, Text, raw_rows, typed
+from penstock.core.fields import Field
+from penstock.core.rows import Context, Index, RowSet, as_index
+from penstock.errors import PenstockError, SpecMismatchError
+from penstock.io.errors import DataError, FileError
+from penstock.sources.reading.leaves import Leaf
+
+Values = Array | Text | Ragged
+"""Rows in a row: an array where they are of one size, a column elsewhere."""
+PIECE_NBYTES = 1 << 22  # Small chunks that follow each other are decoded together, up to this.
+_MOST_JOINT = 4  # Blocks may be this many times the largest chunk, to begin where all chunks do.
+_SHARED_NBYTES = 1 << 21  # Chunks that two blocks share: as many as a block may have.
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Where chunks begin: every `chunk_rows` rows, or at `edges` where they differ in length."""
+
+    num_rows: int
+    chunk_rows: int
+    edges: Index | None = None
+
+    @staticmethod
+    def of_lengths(lengths: Index) -> "Grid":
+        """Return the grid of chunks of these lengths."""
+        edges = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Grid(int(edges[-1]), max(1, int(lengths.max(initial=0))), edges)
+
+    def chunk_of(self, rows: Index) -> Index:
+        """Return the number of the chunk that each row lies in."""
+        if self.edges is None:
+            return rows // self.chunk_rows
+        return np.searchsorted(self.edges, rows, side="right") - 1
+
+    def bounds(self, chunks: Index) -> tuple[Index, Index]:
+        """Return the first row of each of these chunks, and the one after its last."""
+        if self.edges is None:
+            starts = chunks * self.chunk_rows
+            return starts, np.minimum(self.num_rows, starts + self.chunk_rows)
+        return self.edges[chunks], self.edges[chunks + 1]
+
+
+def joint_chunk_rows(chunks: Iterable[int]) -> int:
+    """Return how many rows to read at once so that no array is cut within a chunk, if they are few."""
+    sizes = [max(1, size) for size in chunks] or [1]
+    joint, largest = math.lcm(*sizes), max(sizes)
+    return joint if joint <= _MOST_JOINT * largest else largest
+
+
+class Chunked(Leaf):
+    """Rows that are decoded a chunk at a time. A format says how, in `decode`."""
+
+    overhead = 1
+    """Bytes that decoding takes beside the decoded rows, as a multiple of them."""
+
+    chunk_rows: int
+
+    def __init__(self, field: Field, grid: Grid, *, file: str, key: Hashable) -> None:
+        self.field = field
+        self.grid = grid
+        self.num_rows = grid.num_rows
+        self.chunk_rows = grid.chunk_rows
+        self.file = file
+        self.key = key
+        """What the array is called where decoded chunks are kept: one for all files of a dataset."""
+
+    @abstractmethod
+    def decode(self, start: int, stop: int, context: Context) -> Values:
+        """Return rows `start` to `stop`, in memory from `context.allocate`."""
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Decode what is wanted whole straight to its place, the rest by way of kept chunks."""
+        if self.field.nbytes == 0 and isinstance(sink, Fixed):
+            return
+        index = as_index(rows)
+        order = np.argsort(index, kind="stable")
+        ascending = index[order]
+        for start, stop, first, last, is_whole in self._spans(ascending):
+            slots = order[start:stop]
+            if is_whole:
+                _put(sink.at(slots), self._decoded(first, last, context), None)
+            else:
+                values = self._kept(first, last, context)
+                _put(sink.at(slots), values, ascending[start:stop] - first)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the first row of each chunk that has some of the rows, and the one after its last."""
+        first, last = self.grid.chunk_of(np.array([start, stop - 1])).tolist()
+        for bounds in zip(*self.grid.bounds(np.arange(first, last + 1)), strict=True):
+            begin, end = map(int, bounds)
+            if begin < end:  # Row groups may be empty.
+                yield begin, end
+
+    def _spans(self, ascending: Index) -> list[tuple[int, int, int, int, bool]]:
+        """Return (start, stop, first row, row after the last, whether all of these are wanted).
+
+        Chunks that are wanted whole and follow each other are one span, so that there are few.
+        """
+        chunks = self.grid.chunk_of(ascending)
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(chunks)) + 1])
+        stops = np.concatenate([starts[1:], [len(ascending)]])
+        firsts, lasts = self.grid.bounds(chunks[starts])
+        # Not one after the other, up to here: a row that is wanted twice must not hide one that is not.
+        breaks = np.concatenate([[0], np.cumsum(np.diff(ascending) != 1)])
+        whole = (stops - starts == lasts - firsts) & (breaks[stops - 1] == breaks[starts])
+        pieces = firsts // max(1, PIECE_NBYTES // max(1, self.field.nbytes))
+        joins = whole[1:] & whole[:-1] & (firsts[1:] == lasts[:-1]) & (pieces[1:] == pieces[:-1])
+        begins = np.concatenate([[0], np.flatnonzero(~joins) + 1])
+        ends = np.concatenate([begins[1:], [len(starts)]]) - 1
+        return list(
+            zip(
+                starts[begins].tolist(),
+                stops[ends].tolist(),
+                firsts[begins].tolist(),
+                lasts[ends].tolist(),
+                whole[begins].tolist(),
+                strict=True,
+            )
+        )
+
+    def _kept(self, first: int, last: int, context: Context) -> Values:
+        keep = context.resources.get(("chunks", self.key), lambda: _Kept(self._num_kept()))
+        return keep.get((self.file, first), lambda: self._decoded(first, last, context))
+
+    def _decoded(self, first: int, last: int, context: Context) -> Values:
+        try:
+            values = self.decode(first, last, context)
+        except (MemoryError, FileError, PenstockError):
+            raise
+        except Exception as error:
+            edge = int(self.grid.bounds(self.grid.chunk_of(np.array([first])))[1][0])
+            if edge < last:  # Several at once: which of them is it?
+                self._decoded(first, edge, context)
+                self._decoded(edge, last, context)
+            raise self.failure(error, first, last) from error
+        return self._checked(values, first, last)
+
+    def _checked(self, values: Values, first: int, last: int) -> Values:
+        """Return decoded rows, if they are what they should be: they are copied as bytes from here on."""
+        spec = self.field.spec
+        shape = (last - first, *spec.shape)
+        found = values.shape if isinstance(values, np.ndarray) else (len(values), *spec.shape)
+        if found != shape:
+            raise DataError(
+                f"rows {first} to {last} must have shape {shape}, got {found}",
+                file=self.file,
+                row=first,
+                cure="It is not what its index says: copy it again from its original.",
+            )
+        if isinstance(values, np.ndarray) and values.dtype != spec.dtype:
+            return values.astype(spec.numpy_dtype)  # The same numbers in another byte order.
+        return values
+
+    def failure(self, error: Exception, first: int, last: int) -> FileError:
+        """Return the error for a chunk that can't be decoded."""
+        cause: BaseException | None = error
+        while cause is not None:  # What the reading layer had to say, passed on by a library.
+            if isinstance(cause, FileError):
+                return cause
+            cause = cause.__cause__ or cause.__context__
+        return DataError(
+            f"rows {first} to {last} can't be decoded: {type(error).__name__}: {error}",
+            file=self.file,
+            row=first,
+            cure="It may be damaged or cut off: compare it with its original.",
+        )
+
+    def memory(self, num_rows: int, context: Context) -> Array:
+        """Return an empty array for rows of one size."""
+        shape = (num_rows, *self.field.spec.fixed_shape)
+        return typed(
+            context.allocate(num_rows * self.field.nbytes), 0, shape, self.field.spec.numpy_dtype
+        )
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """The bytes of the largest chunk, decoded."""
+        return min(self.chunk_rows, self.num_rows) * self.field.nbytes
+
+    def _num_kept(self) -> int:
+        return max(2, min(8, _SHARED_NBYTES // max(1, self.chunk_nbytes)))
+
+    def kept_nbytes(self) -> int:
+        """Return the bytes of the decoded chunks that are kept from one read to the next."""
+        return self._num_kept() * (self.chunk_nbytes + (1 << 13)) if self.chunk_rows > 1 else 0
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the rows decoded at once, and of what decoding them takes."""
+        at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, PIECE_NBYTES))
+        # A piece ends where its last chunk does.
+        return (1 + self.overhead) * min(
+            at_once + self.chunk_nbytes, self.num_rows * self.field.nbytes
+        )
+
+
+def _put(sink: Sink, values: Values, rows: Index | None) -> None:
+    """Copy rows of decoded values, or all of them, to their places."""
+    if isinstance(sink, Pieces):
+        assert isinstance(values, Text | Ragged)
+        if rows is None:
+            sink.add(values)
+        else:
+            sink.copy_from(values, rows)
+        return
+    assert isinstance(values, np.ndarray)
+    if values.flags.c_contiguous:
+        sink.gather(raw_rows(values, 1), np.arange(len(values)) if rows is None else rows)
+    else:
+        sink.put(values if rows is None else values[rows])
+
+
+def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
+    """Raise if an array that the user has open is not as long or wide as when it was given."""
+    known = (leaf.num_rows, *leaf.field.spec.shape)
+    if leaf.field.spec.is_fixed and shape != known and shape != known[: len(shape)]:
+        raise SpecMismatchError(
+            f"{leaf.file}: an array of shape {known} has shape {shape} now; "
+            "did it change since from_arrays?"
+        )
+
+
+class _Kept:
+    """The chunks that were decoded last; two threads that want the same one decode it once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+
+    def get(self, key: Hashable, decode: Callable[[], Values]) -> Values:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry()
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+        with entry.lock:
+            if entry.values is None:
+                entry.values = decode()
+            return entry.values
+
+    def close(self) -> None:
+        """Let go of the chunks."""
+        with self._lock:
+            self._entries.clear()
+
+
+class _Entry:
+    __slots__ = ("lock", "values")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.values: Values | None = None

@@ -1,0 +1,207 @@
+"""The rows of many files that can be read in place, one file after the other."""
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.fields import allocate_block
+from penstock.core.nest import Structure, flatten
+from penstock.core.rows import Context, RowSet, Runs, as_index, shifted
+from penstock.core.spec import dtype_name
+from penstock.errors import SpecMismatchError
+from penstock.io.errors import (
+    AccessError,
+    DataError,
+    FileChangedError,
+    MissingFileError,
+    NotAFileError,
+)
+from penstock.io.location import Location
+from penstock.sources.reading.bad_rows import Fault, FaultyRows
+from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.parts import BAD, Part, Request, bad, kept, left_out_words
+
+READ_NBYTES = 1 << 16  # What a random read must have for the disk to run at its full speed.
+
+
+def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Request) -> "FileRows":
+    """Return the rows of files, with the fields that were asked for."""
+    lead = next((part for part in parts if part.leaves), parts[0])
+    names, structure = chosen_fields(lead.name, list(lead.leaves), request)
+    first: list[Part] = []
+
+    def choose(one: tuple[Location, Part]) -> Part:
+        part = one[1].chosen(names)
+        check_same_fields([(p.name, _fields(p.leaves)) for p in (*first, part)])
+        if not first:
+            first.append(part)
+        return part
+
+    good, chosen = kept(list(zip(locations, parts, strict=True)), choose, request)
+    return FileRows(chosen, [location for location, _ in good], names, structure)
+
+
+def chosen_fields(
+    file: str, available: Sequence[str], request: Request
+) -> tuple[list[str], Structure]:
+    """Return the names of the fields in the order of the leaves of a row, and the row's structure."""
+    nest = request.fields
+    if nest is None:
+        nest = "" if list(available) == [""] else {name: name for name in available}
+    names, structure = flatten(nest)
+    if not names:
+        raise DataError("has no arrays", file=file, cure="Check what wrote it.")
+    return names, structure
+
+
+def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Raise if the files of a dataset differ in the dtype or shape of a field."""
+    first_name, first = parts[0]
+    for name, fields in parts[1:]:
+        for field, mine in first.items():
+            theirs = fields[field]
+            if mine.spec != theirs.spec:
+                label = f" in field {field!r}" if field else ""
+                raise SpecMismatchError(
+                    f"the files of a dataset must have rows of one spec, got {mine.spec} in {first_name} "
+                    f"and {theirs.spec} in {name}{label}."
+                )
+
+
+def rows_a_read(natural: int, row_nbytes: int) -> int:
+    """Return how many rows make a read worth while: whole chunks, 64 KB of them if they are small."""
+    return natural * max(1, READ_NBYTES // max(1, natural * row_nbytes))
+
+
+class FileRows(FaultyRows):
+    """The rows of files that can be read in place."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        locations: Sequence[Location],
+        names: Sequence[str],
+        structure: Structure,
+    ) -> None:
+        self.parts = parts
+        self.locations = locations
+        self.names = names
+        self.structure = structure
+        self.fields = tuple(parts[0].leaves[name].field for name in names)
+        self.starts = np.cumsum([0] + [part.num_rows for part in parts])
+        self.inner_starts: list[int] = self.starts[1:-1].tolist()
+        self.num_rows = int(self.starts[-1])
+        self.chunk_rows = rows_a_read(max(part.chunk_rows for part in parts), self.row_nbytes)
+        # The file that needs most, for each field: there may be many files, and this is asked often.
+        self.widest = tuple(
+            max((part.leaves[name] for part in parts), key=lambda leaf: leaf.staging_nbytes(1))
+            for name in names
+        )
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows of each file into their places."""
+        index = as_index(rows)
+        if not len(index):
+            return
+        owners = np.searchsorted(self.starts[1:-1], index, side="right")
+        for number in np.unique(owners).tolist():
+            part, shift = self.parts[number], -int(self.starts[number])
+            slots = np.flatnonzero(owners == number)
+            whole = len(slots) == len(index)
+            mine: RowSet = shifted(rows, shift) if whole else index[slots] + shift
+            for name, sink in zip(self.names, out.sinks, strict=True):
+                part.leaves[name].read(mine, sink if whole else sink.at(slots), context)
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read the runs of each file, those that follow each other together."""
+        done = 0
+        for number, group in itertools.groupby(self._cut(runs), key=itemgetter(0)):
+            mine = [(start, length) for _, start, length in group]
+            stop = done + sum(length for _, length in mine)
+            for name, sink in zip(self.names, out.sinks, strict=True):
+                self.parts[number].leaves[name].read_runs(mine, sink.span(done, stop), context)
+            done = stop
+
+    def _cut(self, runs: Runs) -> Iterator[tuple[int, int, int]]:
+        """Yield the file, the first row in it and the length of each run, or part of one, within a file."""
+        for start, length in runs:
+            stop = start + length
+            while start < stop:
+                number = bisect_right(self.inner_starts, start)
+                first = self.inner_starts[number - 1] if number else 0
+                end = min(stop, first + self.parts[number].num_rows)
+                yield number, start - first, end - start
+                start = end
+
+    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+        """Yield what can't be read of rows `start` to `stop`: each field a chunk at a time."""
+        owners = np.searchsorted(self.starts[1:-1], [start, stop - 1], side="right")
+        for number in range(int(owners[0]), int(owners[1]) + 1):
+            first, last = np.clip(self.starts[number : number + 2], start, stop).tolist()
+            if first < last:
+                yield from self._faults_of(number, first, last, context)
+
+    def _faults_of(self, number: int, start: int, stop: int, context: Context) -> Iterator[Fault]:
+        part, shift = self.parts[number], int(self.starts[number])
+        for leaf in part.leaves.values():
+            for first, last in leaf.cuts(start - shift, stop - shift):
+                begin, end = max(start, first + shift), min(stop, last + shift)
+                block = allocate_block((leaf.field,), end - begin, context.allocate, aligned=False)
+                try:
+                    leaf.read(slice(begin - shift, end - shift), block.sinks[0], context)
+                except BAD as error:
+                    found = bad(error)
+                    if _is_whole(found, part):  # All of it: no need to look at the rest.
+                        rows = f"rows {start - shift} to {part.num_rows}"
+                        yield Fault(start, stop, f"{rows} of {part.name}", found)
+                        return
+                    yield Fault(begin, end, f"rows {first} to {last} of {part.name}", found)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what the field that needs most takes: fields are read one after the other."""
+        return max(leaf.staging_nbytes(num_rows) for leaf in self.widest)
+
+    def kept_nbytes(self, ahead: int) -> int:
+        """Return the bytes of decoded chunks that are kept because two reads share them."""
+        return sum(leaf.kept_nbytes() for leaf in self.widest)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the file, and the number of the row in it."""
+        number = int(np.searchsorted(self.starts[1:-1], row, side="right"))
+        return f"row {row - int(self.starts[number])} of {self.parts[number].name}"
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        kind = self.locations[0].suffix or "raw"
+        shown = f"{len(self.parts)} {kind} files" if len(self.parts) > 1 else self.locations[0].name
+        dtypes = ", ".join(dtype_name(field.spec.dtype) for field in self.fields)
+        return f"from_files({shown}: {dtypes})"
+
+    def fingerprint(self) -> Any:
+        """Return names and lengths of the files, the fields, and what windows are cut by."""
+        names = [
+            [location.name, part.num_rows]
+            for location, part in zip(self.locations, self.parts, strict=True)
+        ]
+        specs = [repr(field.spec) for field in self.fields]
+        return ["files", names, list(self.names), specs, self.chunk_rows, self.row_nbytes]
+
+    def choice(self) -> str:
+        """Return how the files are read."""
+        how = dict.fromkeys(leaf.reading() for part in self.parts for leaf in part.leaves.values())
+        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read{left_out_words(self)}"
+
+
+def _is_whole(error: Exception, part: Part) -> bool:
+    """Return whether an error is about a file as a whole: it vanished, changed, may not be read."""
+    kinds = (MissingFileError, AccessError, NotAFileError, FileChangedError)
+    return isinstance(error, kinds) and error.file == part.name
+
+
+def _fields(leaves: Mapping[str, Leaf]) -> dict[str, Any]:
+    return {name: leaf.field for name, leaf in leaves.items()}

@@ -1,0 +1,286 @@
+"""One array of a nest, whatever it is, as something that reads rows into a column."""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Array, Pieces, Sink, raw_rows, rows_are_contiguous
+from penstock.core.fields import Field, tops_of
+from penstock.core.rows import Context, Index, RowSet, Runs, run_rows
+from penstock.core.spec import ArraySpec, dtype_name
+from penstock.errors import SpecMismatchError
+
+_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
+_SLICE_NBYTES = 1 << 22  # No slice of scattered rows is larger than this.
+
+
+class Leaf(ABC):
+    """One array of a nest: its field, its length, and how its rows are read."""
+
+    field: Field
+    num_rows: int
+    how: str
+    chunk_rows: int | None = None
+    """How many rows storage keeps together; None in memory."""
+
+    @abstractmethod
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Read the given rows into a column; there is at least one."""
+
+    def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
+        """Read runs of rows into a column, one after the other."""
+        self.read(run_rows(runs), sink, context)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of rows that rows `start` to `stop` lie in, each readable or not as a whole."""
+        yield 0, self.num_rows
+
+    def reading(self) -> str:
+        """Return how its rows are read, for `explain()`."""
+        return self.how
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes that a read takes besides the column."""
+        return 0
+
+    def kept_nbytes(self) -> int:
+        """Return the bytes that are kept from one read to the next."""
+        return 0
+
+    def describe(self) -> str:
+        """Return shape and dtype."""
+        shape = ", ".join(map(str, (self.num_rows, *self.field.spec.shape)))
+        return f"({shape}) {dtype_name(self.field.spec.dtype)}"
+
+
+class InMemory(Leaf):
+    """An ndarray of any dtype and strides."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.num_rows = len(array)
+        self.field = Field(ArraySpec(array.shape[1:], array.dtype))
+        self.is_contiguous = rows_are_contiguous(array)
+        self.raw = raw_rows(array, 1) if self.is_contiguous else None
+        self.how = "in memory, one gather a block" if self.is_contiguous else "in memory, strided"
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Copy rows: a slice as one copy, scattered ones by the native gather."""
+        assert not isinstance(sink, Pieces)
+        if isinstance(rows, slice):
+            sink.put(self.array[rows])
+        elif self.raw is not None:
+            sink.gather(self.raw, rows)
+        else:
+            # Not np.take: it first makes a contiguous copy of the whole array.
+            sink.put(self.array[rows])
+
+    def __reduce__(self) -> tuple[type["InMemory"], tuple[Array]]:
+        """Pickle the array once, not its bytes as well."""
+        return InMemory, (self.array,)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the copy that NumPy's indexing makes."""
+        return 0 if self.is_contiguous else num_rows * self.field.nbytes
+
+
+class Lazy(Leaf):
+    """Anything with shape, dtype and slicing; only slices of it are ever asked for."""
+
+    def __init__(self, array: Any, name: str) -> None:
+        self.array = array
+        self.num_rows = int(array.shape[0])
+        self.field = Field(ArraySpec(array.shape[1:], np.dtype(array.dtype)))
+        self.how = f"{type(array).__module__.split('.')[0]} array read in slices"
+        probe = np.asarray(array[0:0])
+        if probe.dtype != self.field.spec.dtype or probe.shape != (0, *self.field.spec.shape):
+            raise TypeError(
+                f"field {name!r}: a slice of {type(array).__name__} must be an array of "
+                f"{self.field.spec}, got {probe.dtype} of shape {probe.shape}; "
+                "convert it first (a sparse matrix: x.toarray())."
+            )
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Read a slice as it is, scattered rows by as few slices as is sensible."""
+        assert not isinstance(sink, Pieces)
+        if isinstance(rows, slice):
+            sink.put(self._slice(rows.start, rows.stop))
+            return
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        for start, stop in self._runs(ascending):
+            first, last = int(ascending[start]), int(ascending[stop - 1])
+            values = self._slice(first, last + 1)
+            sink.at(order[start:stop]).put(values[ascending[start:stop] - first])
+
+    def _slice(self, start: int, stop: int) -> Array:
+        values = np.asarray(self.array[start:stop])
+        spec = self.field.spec
+        if values.shape != (stop - start, *spec.shape) or values.dtype != spec.dtype:
+            # Else memory that nobody wrote to would pass for rows: of a file cut short, say.
+            raise SpecMismatchError(
+                f"rows {start} to {stop} of {type(self.array).__name__} must be {spec}, "
+                f"got {values.dtype} of shape {values.shape}; did it change since from_arrays?"
+            )
+        return values
+
+    def _runs(self, ascending: Index) -> list[tuple[int, int]]:
+        width = max(1, self.field.nbytes)
+        far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
+        # A fixed grid keeps the largest slice small whatever lies between its rows.
+        other_cell = np.diff(ascending // max(1, _SLICE_NBYTES // width)) != 0
+        edges = [0, *(np.flatnonzero(far | other_cell) + 1).tolist(), len(ascending)]
+        return list(itertools.pairwise(edges))
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a slice and of the rows picked from it."""
+        width = self.field.nbytes
+        return 2 * min(self.num_rows * width, max(_SLICE_NBYTES, num_rows * width))
+
+
+class TextList(Leaf):
+    """A list of bytes or of str, each kept whole."""
+
+    how = "Python list, joined a block at a time"
+
+    def __init__(self, values: list[Any], kind: type) -> None:
+        self.values = values
+        self.num_rows = len(values)
+        sizes = [_text_nbytes(value) + 8 for value in values]
+        mean = sum(sizes) // max(1, len(values))
+        self.field = Field(ArraySpec((), kind), estimate=mean, tops=tops_of(sizes))
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Join the given values."""
+        assert isinstance(sink, Pieces)
+        sink.put(_picked(self.values, rows))
+
+
+class ArrayList(Leaf):
+    """A list of arrays of one dtype, whose shapes may differ."""
+
+    how = "Python list of arrays, joined a block at a time"
+
+    def __init__(self, values: list[Any], name: str) -> None:
+        self.values = values
+        self.num_rows = len(values)
+        first = values[0]
+        shape: list[int | None] = list(first.shape)
+        for row, value in enumerate(values):
+            if value.dtype != first.dtype or value.ndim != first.ndim:
+                raise ValueError(
+                    f"field {name!r}: the arrays of a list must agree in dtype and number of "
+                    f"dimensions, got {first.dtype} {first.shape} in row 0 and {value.dtype} "
+                    f"{value.shape} in row {row}."
+                )
+            for axis, size in enumerate(value.shape):
+                if shape[axis] != size:
+                    shape[axis] = None
+        sizes = [value.nbytes + 16 for value in values]
+        mean = sum(sizes) // len(values)
+        self.field = Field(ArraySpec(shape, first.dtype), estimate=mean, tops=tops_of(sizes))
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Copy the given arrays."""
+        values = _picked(self.values, rows)
+        if isinstance(sink, Pieces):
+            sink.put(values)
+        else:
+            sink.put(np.stack(values))
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the stack of arrays of one shape."""
+        return num_rows * self.field.nbytes if self.field.spec.is_fixed else 0
+
+
+def _text_nbytes(value: Any) -> int:
+    """Return the bytes that text takes in UTF-8, which is what blocks hold."""
+    if isinstance(value, bytes) or value.isascii():
+        return len(value)
+    return len(value.encode("utf-8", "surrogatepass"))
+
+
+def _picked(values: list[Any], rows: RowSet) -> list[Any]:
+    if isinstance(rows, slice):
+        return values[rows]
+    return [values[row] for row in rows.tolist()]
+
+
+def leaf_of(value: Any, name: str) -> Leaf:
+    """Return the reader for whatever the user gave as one array."""
+    if isinstance(value, list):
+        return _leaf_of_list(value, name)
+    if not isinstance(value, np.ndarray):
+        value = _host_array(value, name)
+    if isinstance(value, np.ndarray):
+        _check_array(value, name)
+        value = value.view(np.ndarray)  # A memmap or matrix would make its views memmaps, too.
+    _check_dimensions(value, name)
+    return InMemory(value) if isinstance(value, np.ndarray) else Lazy(value, name)
+
+
+def _leaf_of_list(values: list[Any], name: str) -> Leaf:
+    if not values:
+        raise ValueError(
+            f"field {name!r} is an empty list, which has no dtype; give np.empty((0, ...), dtype)."
+        )
+    kinds = {type(value) for value in values}
+    if kinds <= {bytes, np.bytes_} or kinds <= {str, np.str_}:
+        return TextList(values, bytes if issubclass(kinds.pop(), bytes) else str)
+    if all(isinstance(value, np.ndarray) for value in values):
+        for value in values:
+            _check_array(value, name)
+        return ArrayList(values, name)
+    if all(issubclass(kind, int | float | complex | np.number | np.bool_) for kind in kinds):
+        return InMemory(np.asarray(values))
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise TypeError(
+        f"field {name!r}: a list must hold only bytes, only str, only numbers or only NumPy arrays, "
+        f"got {names}.\n  wrong: from_arrays([[1, 2], [3, 4]])\n"
+        "  right: from_arrays(np.asarray([[1, 2], [3, 4]]))"
+    )
+
+
+def _host_array(value: Any, name: str) -> Any:
+    """Return an ndarray over the memory of a tensor on the CPU or of a pandas column, else `value`."""
+    if hasattr(value, "to_numpy") and getattr(value, "ndim", 0) == 1:
+        return value.to_numpy()
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # torch, which may want a gradient
+        value = value.detach()
+        if value.device.type == "cpu":
+            return value.numpy()
+        return value
+    if hasattr(value, "__array__") and (hasattr(value, "__dlpack__") or hasattr(value, "numpy")):
+        return np.asarray(value)  # jax and TensorFlow
+    if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")):
+        raise TypeError(
+            f"field {name!r} must be an array (anything with shape, dtype and slicing), or a list of "
+            f"bytes or str, got {type(value).__name__}; a data frame goes in as "
+            "{column: frame[column] for column in frame}."
+        )
+    return value
+
+
+def _check_dimensions(value: Any, name: str) -> None:
+    if len(value.shape) == 0:
+        raise ValueError(
+            f"field {name!r} has no rows: it is a 0-d array; every array needs a first axis "
+            "(a constant for all rows: np.broadcast_to(value, (num_rows,)))."
+        )
+
+
+def _check_array(value: Array, name: str) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"field {name!r}: a masked array would lose its mask; fill it: x.filled(0)."
+        )
+    if value.dtype.hasobject:
+        raise TypeError(
+            f"field {name!r} has dtype {value.dtype}, which can't be kept in blocks.\n"
+            "  text: give a list of str (array.tolist()), or a fixed width (array.astype('U20'))\n"
+            "  arrays of different lengths: give a list of arrays (list(array))\n"
+            "  numbers: array.astype('float32')"
+        )

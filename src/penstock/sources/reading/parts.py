@@ -1,0 +1,153 @@
+"""One file of a dataset: its fields by name, each with rows that can be had by number."""
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from penstock.core.nest import flatten
+from penstock.core.rows import Node
+from penstock.errors import LengthError, SpecMismatchError
+from penstock.io.errors import DataError, ReadError
+from penstock.io.location import Location
+from penstock.sources.reading.leaves import Leaf
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+BAD = (DataError, SpecMismatchError, LengthError)
+"""What may be wrong with a file or with rows of it, so that they can be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asked `from_files` for, besides the files."""
+
+    fields: Any = None
+    """A nest of names like the row that is wanted; None is all of them, in a dict."""
+    spec: Any = None
+    size: tuple[int, int] | None = None
+    direct: bool = False
+    """Whether large reads go past the page cache."""
+    skip: bool = False
+    """Whether files that can't be opened are left out."""
+    left_out: list[Exception] = field(default_factory=list)
+    """What was wrong with them."""
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names in `fields`, or None for all there are."""
+        return None if self.fields is None else flatten(self.fields)[0]
+
+
+def bad(error: Exception) -> Exception:
+    """Return an error that what is bad may be left out for; raise it where the storage itself fails.
+
+    It comes without its traceback, whose frames would keep the memory of a block alive.
+    """
+    if isinstance(error, ReadError):
+        raise error
+    return copy.copy(error)
+
+
+def kept(
+    items: Sequence[In], attempt: Callable[[In], Out], request: Request
+) -> tuple[list[In], list[Out]]:
+    """Return the items that `attempt` can be done for, and what it gives; the others are left out.
+
+    If none is left, or unless they may be left out, the first error is raised.
+    """
+    good: list[In] = []
+    found: list[Out] = []
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            found.append(attempt(item))
+        except BAD as error:
+            if not request.skip:
+                if len(items) > 1:
+                    error.add_note("from_files(..., on_error='skip') leaves out files like this.")
+                raise
+            errors.append(bad(error))
+        else:
+            good.append(item)
+    if errors and not good:
+        raise errors[0]
+    request.left_out.extend(errors)
+    return good, found
+
+
+def left_out_words(node: Node) -> str:
+    """Return what was left out of a source when it was opened, for `explain()`; '' if nothing was."""
+    if not node.left_out:
+        return ""
+    count = len(node.left_out)
+    return f"; {count} {'file' if count == 1 else 'files'} left out: {node.left_out[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The fields of one file; the name of the only field of a format without names is ''."""
+
+    name: str
+    leaves: dict[str, Leaf]
+    chunk_rows: int = 1
+    """How many rows the format itself keeps together."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows it has: those of its first field, after `chosen` compared them."""
+        return next(iter(self.leaves.values())).num_rows
+
+    def chosen(self, names: Sequence[str]) -> "Part":
+        """Return the part with these fields only, after checking that they belong together."""
+        check_names(self.name, names, self.leaves)
+        leaves = {name: self.leaves[name] for name in names}
+        lengths = {name: leaf.num_rows for name, leaf in leaves.items()}
+        if len(set(lengths.values())) > 1:
+            raise unequal_lengths(self.name, lengths)
+        return Part(self.name, leaves, self.chunk_rows)
+
+
+def unequal_lengths(file: str, lengths: Mapping[str, int]) -> LengthError:
+    """Return the error for arrays of one file that don't have as many rows."""
+    text = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
+    return LengthError(
+        f"{file}: all fields must have the same number of rows, got {text}; "
+        "choose those that belong together with fields=(...)."
+    )
+
+
+def check_names(file: str, names: Sequence[str], available: Mapping[str, Any]) -> None:
+    """Raise if one of the fields that are wanted is not there."""
+    missing = [name for name in names if name not in available]
+    if missing:
+        shown = ", ".join(map(repr, available)) or "none"
+        raise DataError(
+            f"has no field {missing[0]!r}, only {shown}",
+            file=file,
+            cure="Choose among them with fields=(...).",
+        )
+
+
+def no_rows(name: str, field: str) -> DataError:
+    """Return the error for an array without a first axis."""
+    what = f"field {field!r} is a single value" if field else "is a single value"
+    return DataError(
+        f"{what} and has no rows", file=name, cure="Leave it out: choose others with fields=(...)."
+    )
+
+
+def require(package: str, suffix: str, extra: str) -> Any:
+    """Return an optional package, or raise an ImportError that says how to get it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        root = package.partition(".")[0]
+        message = f"reading {suffix} needs {root}: pip install 'penstock[{extra}]'"
+        raise ImportError(message, name=root) from error
+
+
+def array_key(locations: Sequence[Location], name: str) -> tuple[str, str]:
+    """Return what one field of a dataset is called among all that a stream has open."""
+    return locations[0].url, name

@@ -1,0 +1,133 @@
+"""The readers of a stream's files: one for each file, and only some of the files open at a time."""
+
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.core.closing import Closing
+from penstock.core.rows import Context
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.io.reader import Buffer, Range, Reader
+
+_MOST_OPEN = 512  # More gain nothing: whoever reads so many files in turn waits for the disk.
+_SHARE = 8  # Of what the process may have open: a file may take two, and there are others.
+
+
+def reader_of(location: Location, context: Context, *, direct: bool) -> Reader:
+    """Return the reader of a file, which the stream closes."""
+    if location.is_remote:
+        return context.resources.get(("reader", location.url), lambda: open_reader(location))
+    files = context.resources.get("open files", OpenFiles)
+    return context.resources.get(
+        ("reader", location.url), lambda: KeptReader(location, files, direct=direct)
+    )
+
+
+class KeptReader(Closing):
+    """A `Reader` of a local file that may be closed between two reads, and is opened again."""
+
+    def __init__(self, location: Location, files: "OpenFiles", *, direct: bool) -> None:
+        self.location = location
+        self.direct = direct
+        self._files = files
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self.location.size
+
+    def read_into(self, buffer: Buffer, offset: int) -> None:
+        """Fill `buffer` with the bytes from `offset` on."""
+        file = self._files.borrow(self)
+        try:
+            file.reader.read_into(buffer, offset)
+        finally:
+            self._files.give_back(file)
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill each range's buffer, reading near neighbours in one go."""
+        file = self._files.borrow(self)
+        try:
+            file.reader.read_ranges(ranges)
+        finally:
+            self._files.give_back(file)
+
+    def check_unchanged(self) -> None:
+        """Raise FileChangedError if the file is not the one that was listed."""
+        with open_reader(self.location) as reader:
+            reader.check_unchanged()
+
+    def close(self) -> None:
+        """Let go of the file, if it is open."""
+        self._files.drop(self)
+
+
+@dataclass(slots=True)
+class _Open:
+    reader: Reader
+    num_reading: int = 0
+
+
+class OpenFiles:
+    """Those files of a stream that were read last; the others are closed, until they are read again."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = _most_open() if most is None else most
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        """By URL, the one that was used last at the end."""
+        self._is_closed = False
+
+    def borrow(self, kept: KeptReader) -> _Open:
+        """Return the open file; it stays open until it is given back."""
+        url = kept.location.url
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the reader of {kept.location} is closed.")
+            one = self._open.get(url)
+            if one is None:
+                one = self._open[url] = _Open(open_reader(kept.location, direct=kept.direct))
+            one.num_reading += 1
+            self._open.move_to_end(url)
+            surplus = self._surplus()
+        for reader in surplus:
+            reader.close()
+        return one
+
+    def give_back(self, file: _Open) -> None:
+        """Say that a read is over."""
+        with self._lock:
+            file.num_reading -= 1
+
+    def drop(self, kept: KeptReader) -> None:
+        """Close a file; a read under way finishes."""
+        with self._lock:
+            one = self._open.pop(kept.location.url, None)
+        if one is not None:
+            one.reader.close()
+
+    def _surplus(self) -> list[Reader]:
+        """Take out the readers that are too many: idle ones, those first that were not used for longest."""
+        excess = len(self._open) - self._most
+        if excess <= 0:
+            return []
+        idle = (url for url, one in self._open.items() if not one.num_reading)
+        chosen = [url for url, _ in zip(idle, range(excess), strict=False)]
+        return [self._open.pop(url).reader for url in chosen]
+
+    def close(self) -> None:
+        """Close all of them; reads under way finish, later ones are refused."""
+        with self._lock:
+            self._is_closed = True
+            kept = list(self._open.values())
+            self._open.clear()
+        for one in kept:
+            one.reader.close()
+
+
+def _most_open() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_OPEN if limit < 0 else max(4, min(_MOST_OPEN, limit // _SHARE))

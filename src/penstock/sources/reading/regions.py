@@ -1,0 +1,217 @@
+"""Arrays that lie in a file as they would in memory: read in place, in large pieces."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Array, Fixed, Sink, raw_rows, typed
+from penstock.core.fields import Field
+from penstock.core.rows import Context, Index, RowSet, Runs, as_index, count, run_rows
+from penstock.core.spec import ArraySpec
+from penstock.io.location import Location
+from penstock.io.open import describe_reading
+from penstock.io.reader import Range, Reader
+from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.readers import reader_of
+
+_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
+_PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
+_RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straight to their place.
+
+
+class Region(Leaf):
+    """Rows of one size, one after the other, from an offset of a file on."""
+
+    chunk_rows = 1
+
+    def __init__(
+        self,
+        location: Location,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        *,
+        direct: bool,
+    ) -> None:
+        self.location = location
+        self.offset = offset
+        self.num_rows = shape[0]
+        self.field = Field(ArraySpec(shape[1:], dtype))
+        self.direct = direct
+        self.how = ""
+
+    def reading(self) -> str:
+        """Return how the file is read, and what is special about it."""
+        return describe_reading(self.location, direct=self.direct) + self.how
+
+    def reader(self, context: Context) -> Reader:
+        """Return the reader of the file, which the stream closes."""
+        return reader_of(self.location, context, direct=self.direct)
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Read runs of rows straight into the column, scattered rows through a buffer."""
+        assert isinstance(sink, Fixed)
+        width = self.field.nbytes
+        if width == 0:
+            return
+        size = count(rows)
+        memory = _flat(sink)
+        slots = sink.slots
+        index = None if isinstance(rows, slice) else rows
+        if memory is not None:
+            runs = _runs(rows, slots)
+            if len(runs) * _RUN_NBYTES <= size * width or len(runs) == 1:
+                self._read_runs(runs, memory, context)
+                return
+        elif width >= _RUN_NBYTES and sink.lengths is None:
+            self._read_rows(as_index(rows), sink, context)
+            return
+        if index is None:
+            staging = context.allocate(size * width)
+            self._read_runs([(rows.start, 0, size)], staging, context)  # type: ignore[union-attr]
+            sink.put(
+                typed(staging, 0, (size, *self.field.spec.fixed_shape), self.field.spec.numpy_dtype)
+            )
+            return
+        self._read_scattered(index, sink, context)
+
+    def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
+        """Read runs of rows straight into the column."""
+        assert isinstance(sink, Fixed)
+        memory = _flat(sink)
+        if memory is None or sink.slots is not None or self.field.nbytes == 0:
+            self.read(run_rows(runs), sink, context)
+            return
+        ends = itertools.accumulate(length for _, length in runs)
+        placed = [
+            (row, end - length, length) for (row, length), end in zip(runs, ends, strict=True)
+        ]
+        self._read_runs(placed, memory, context)
+
+    def _read_runs(self, runs: list[tuple[int, int, int]], memory: Array, context: Context) -> None:
+        """Read `length` rows from `row` on to `slot`, for each run."""
+        width = self.field.nbytes
+        self.reader(context).read_ranges(
+            [
+                Range(self.offset + row * width, memory[slot * width : (slot + length) * width])
+                for row, slot, length in runs
+            ]
+        )
+
+    def _read_rows(self, rows: Index, sink: Fixed, context: Context) -> None:
+        """Read each row straight to its place: they are large."""
+        groups, places = sink.places(len(rows))
+        offsets = self.offset + rows * self.field.nbytes
+        self.reader(context).read_ranges(
+            [
+                Range(offset, sink.grouped[group, place])
+                for offset, group, place in zip(
+                    offsets.tolist(), groups.tolist(), places.tolist(), strict=True
+                )
+            ]
+        )
+
+    def _read_scattered(self, rows: Index, sink: Fixed, context: Context) -> None:
+        """Read what lies near together at once, and pick the rows from it."""
+        width = self.field.nbytes
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
+        cells = np.diff(ascending // max(1, _PIECE_NBYTES // width)) != 0
+        edges = [0, *(np.flatnonzero(far | cells) + 1).tolist(), len(rows)]
+        for start, stop in itertools.pairwise(edges):
+            first, last = int(ascending[start]), int(ascending[stop - 1])
+            length = last + 1 - first
+            staging = context.allocate(length * width)
+            self._read_runs([(first, 0, length)], staging, context)
+            sink.at(order[start:stop]).gather(
+                staging[: length * width].reshape(length, width), ascending[start:stop] - first
+            )
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the buffer for rows that can't be read in place; large ones always can."""
+        if self.field.nbytes >= _RUN_NBYTES:
+            return 0
+        return max(
+            num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes)
+        )
+
+
+class FortranRegion(Region):
+    """An array whose first index varies fastest: a row is spread over the whole file."""
+
+    read_runs = Leaf.read_runs
+
+    def __init__(
+        self,
+        location: Location,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        *,
+        direct: bool,
+    ) -> None:
+        super().__init__(location, offset, dtype, shape, direct=direct)
+        self.how = ", in Fortran order: a read for each column"
+
+    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
+        """Read the part of each column that the rows span."""
+        assert isinstance(sink, Fixed)
+        dtype = self.field.spec.numpy_dtype
+        columns = math.prod(self.field.spec.fixed_shape)
+        if columns * dtype.itemsize == 0:
+            return
+        index = as_index(rows)
+        order = np.argsort(index, kind="stable")
+        step = max(1, _PIECE_NBYTES // self.field.nbytes)
+        ascending = index[order]
+        edges = [0, *(np.flatnonzero(np.diff(ascending // step)) + 1).tolist(), len(index)]
+        for start, stop in itertools.pairwise(edges):
+            first, last = int(ascending[start]), int(ascending[stop - 1])
+            length = last + 1 - first
+            staging = context.allocate(columns * length * dtype.itemsize)
+            values = typed(staging, 0, (columns, length), dtype)
+            self.reader(context).read_ranges(
+                [
+                    Range(
+                        self.offset + (column * self.num_rows + first) * dtype.itemsize,
+                        values[column],
+                    )
+                    for column in range(columns)
+                ]
+            )
+            shape = (length, *reversed(self.field.spec.fixed_shape))
+            order_of_axes = (0, *range(len(shape) - 1, 0, -1))
+            picked = values.T.reshape(shape).transpose(order_of_axes)[ascending[start:stop] - first]
+            sink.at(order[start:stop]).put(picked)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a piece of every column, and of the rows picked from it."""
+        return 3 * max(_PIECE_NBYTES, self.field.nbytes)
+
+
+def _flat(sink: Fixed) -> Array | None:
+    """Return the memory of a column as bytes, if its rows lie one after the other."""
+    grouped = sink.grouped
+    width = math.prod(grouped.shape[2:]) * grouped.dtype.itemsize
+    if len(grouped) != 1 and grouped.strides[0] != grouped.shape[1] * width:
+        return None
+    if grouped.shape[1] > 1 and grouped.strides[1] != width:
+        return None
+    if sink.lengths is not None:
+        return None
+    return raw_rows(grouped, 0) if grouped.flags.c_contiguous else None
+
+
+def _runs(rows: RowSet, slots: Index | None) -> list[tuple[int, int, int]]:
+    """Return (row, slot, length) for each run of rows that follow each other, in slots that do."""
+    if slots is None and isinstance(rows, slice):
+        return [(rows.start, 0, rows.stop - rows.start)]
+    index = as_index(rows)
+    places = np.arange(len(index)) if slots is None else slots
+    cuts = np.flatnonzero((np.diff(index) != 1) | (np.diff(places) != 1)) + 1
+    starts = np.concatenate([[0], cuts])
+    lengths = np.diff(np.concatenate([starts, [len(index)]]))
+    return list(zip(index[starts].tolist(), places[starts].tolist(), lengths.tolist(), strict=True))

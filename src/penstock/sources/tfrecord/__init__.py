@@ -1,0 +1,1 @@
+"""TFRecord files of tf.train.Examples, without TensorFlow."""

@@ -1,0 +1,142 @@
+"""Where the records of files begin: found by one fast scan, and kept in the user's cache directory."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from penstock import _native
+from penstock.core.columns import Index
+from penstock.errors import StreamClosedError
+from penstock.io.atomic import atomic_file
+from penstock.io.errors import FileError
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.memory import allocate_plain
+from penstock.sources.tfrecord.records import FRAME_NBYTES, HEADER_NBYTES, frame_error
+
+_PIECE_NBYTES = 1 << 22
+_VERSION = 1
+
+
+def record_offsets(
+    locations: Sequence[Location], *, verify: bool, direct: bool | None
+) -> list[Index]:
+    """Return where the records of each file begin, and where the last one ends.
+
+    Files are scanned in parallel, 4 MB at a time; the result takes 8 bytes a record.
+
+    Raises:
+        DataError: The framing of a file is damaged; the first such file counts.
+    """
+    found = [_load(location, verify=verify) for location in locations]
+    missing = [number for number, offsets in enumerate(found) if offsets is None]
+    stop = threading.Event()
+
+    def scan(number: int) -> Index:
+        offsets = _scan(locations[number], verify=verify, direct=direct, stop=stop)
+        _save(locations[number], offsets, verify=verify)
+        return offsets
+
+    if missing:
+        workers = min(len(missing), len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(workers, "penstock-index") as pool:
+            try:
+                for number, offsets in zip(missing, pool.map(scan, missing), strict=True):
+                    found[number] = offsets
+            finally:
+                stop.set()  # After an error or Ctrl-C nobody waits for the rest.
+    return [offsets for offsets in found if offsets is not None]
+
+
+def _scan(location: Location, *, verify: bool, direct: bool | None, stop: threading.Event) -> Index:
+    pieces: list[Index] = []
+    offset = record = 0
+    buffer = allocate_plain(min(_PIECE_NBYTES, location.size))
+    with open_reader(location, direct=direct, access="sequential") as reader:
+        while offset < location.size:
+            if stop.is_set():
+                raise StreamClosedError("the scan was stopped.")
+            piece = buffer[: location.size - offset]
+            reader.read_into(piece, offset)
+            try:
+                starts, _, consumed = _native.tfrecord_scan(
+                    piece, offset, verify, remaining=location.size - offset
+                )
+            except _native.RecordError as error:
+                raise frame_error(error, file=str(location), row=record, offset=offset) from None
+            if not len(starts):
+                # It is larger than a piece: its length is sound, and tells where the next one is.
+                starts = np.array([offset], np.int64)
+                consumed = FRAME_NBYTES + int.from_bytes(
+                    piece[: HEADER_NBYTES - 4].tobytes(), "little"
+                )
+            pieces.append(starts)
+            record += len(starts)
+            offset += consumed
+        reader.check_unchanged()
+    return np.concatenate([*pieces, np.array([offset], np.int64)])
+
+
+# -- the cache ----------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Return where indexes are kept: the user's cache directory, never beside the data."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
+    return base / "penstock" / "tfrecord-index"
+
+
+def _path(location: Location, *, verify: bool) -> Path | None:
+    """Return where the index of this version of a file is kept; None if versions can't be told."""
+    version = location.etag if location.mtime_ns is None else location.mtime_ns
+    if version is None:
+        return None
+    words = f"{_VERSION} {location.size} {version} {verify}"
+    return cache_folder() / f"{_hash(location.url)}-{_hash(words)}.npy"
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _load(location: Location, *, verify: bool) -> Index | None:
+    try:
+        path = _path(location, verify=verify)
+        if path is None:
+            return None
+        with path.open("rb") as file:
+            offsets = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, RuntimeError):  # RuntimeError: there is no home.
+        return None
+    is_sound = (
+        isinstance(offsets, np.ndarray)
+        and offsets.dtype == np.int64
+        and offsets.ndim == 1
+        and len(offsets) > 0
+        and offsets[0] == 0
+        and offsets[-1] == location.size
+        and bool((np.diff(offsets) >= FRAME_NBYTES).all())
+    )
+    return offsets if is_sound else None
+
+
+def _save(location: Location, offsets: Index, *, verify: bool) -> None:
+    """Keep the index for the next time, instead of that of an earlier version of the file."""
+    try:
+        path = _path(location, verify=verify)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with atomic_file(path, replace=True) as file:
+            np.save(file, offsets)
+        for other in path.parent.glob(f"{_hash(location.url)}-*.npy"):
+            if other != path:
+                other.unlink(missing_ok=True)
+    except (OSError, FileError, RuntimeError):
+        return  # It stays in memory, and is found again by the next process.

@@ -1,0 +1,286 @@
+"""from_tfrecord: files of tf.train.Examples, read by record number, or from front to back."""
+
+import bisect
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Block, Index
+from penstock.core.fields import round_up
+from penstock.core.rows import Context, Node, Rows, RowSet, plain_context
+from penstock.io.errors import DataError
+from penstock.io.local.page_cache import page_cache_room
+from penstock.io.location import Location
+from penstock.io.open import describe_reading
+from penstock.io.paths import PathLike, expand
+from penstock.io.reader import Range, Reader
+from penstock.sources.reading.file_rows import READ_NBYTES
+from penstock.sources.reading.readers import reader_of
+from penstock.sources.tfrecord.codec import infer_features
+from penstock.sources.tfrecord.compression import COMPRESSIONS, compression_of
+from penstock.sources.tfrecord.flow import Files, RecordFlow
+from penstock.sources.tfrecord.index import record_offsets
+from penstock.sources.tfrecord.records import FRAME_NBYTES, Bytes, Found, Records
+
+_SAMPLE = 100  # Records that features are inferred from, and the sizes of rows.
+_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
+_PIECE_NBYTES = 1 << 22  # No more than this, and one record, is read at once.
+_GRAIN_NBYTES = 1 << 16  # Buffers of like sizes can be used again: pieces differ by a few records.
+
+
+def open_tfrecord(
+    paths: PathLike | Iterable[PathLike],
+    features: Any,
+    *,
+    compression: str | None,
+    verify: bool,
+    raw: bool,
+    index: bool,
+) -> Node:
+    """Return the records of files; finds where they begin, unless they can only be read forward."""
+    if compression is not None:
+        compression = _COMPRESSION_NAMES.get(compression.upper())
+        if compression is None:
+            raise ValueError(
+                f"compression must be None (found by itself) or one of {', '.join(COMPRESSIONS)}."
+            )
+    if raw and features is not None:
+        raise ValueError("raw=True gives the bytes of records: leave the features out.")
+    files = open_records(paths, compression)
+    payloads = first_payloads(files)
+    if features is None and not raw:
+        features = inferred(files, payloads)
+    records = Records(features, verify=verify)
+    records.measure(payloads)
+    if files.is_packed or not index:
+        return RecordFlow(files, records)
+    try:
+        found = record_offsets(files.locations, verify=verify, direct=files.direct)
+    except DataError as error:
+        if type(error) is not DataError:
+            raise  # It can't be read at all.
+        # Raised before the first row, unless on_error="skip" is said by then.
+        return RecordFlow(files, records, damage=error)
+    return TFRecordRows(files, records, found)
+
+
+_COMPRESSION_NAMES = {"": "none", **{name.upper(): name for name in COMPRESSIONS}}
+
+
+def open_records(paths: PathLike | Iterable[PathLike], compression: str | None = None) -> Files:
+    """Return the files that are meant, and how each is packed."""
+    locations = expand(paths)
+    if isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir():
+        # Beside them lie descriptions. The ending is no help: train.tfrecord-00000-of-00008.
+        locations = [one for one in locations if "tfrec" in one.name.lower()] or locations
+    direct = sum(location.size for location in locations) > page_cache_room()
+    return Files(locations, [compression_of(one, compression) for one in locations], direct)
+
+
+def first_payloads(files: Files) -> list[bytes]:
+    """Return the first records as bytes, as many as can be read."""
+    payloads: list[bytes] = []
+    flow = RecordFlow(files, Records(None, verify=False))
+    try:
+        for parcel in flow.parcels(None, replace(plain_context(), block_nbytes=_GRAIN_NBYTES)):
+            wanted = min(parcel.size, _SAMPLE - len(payloads))
+            payloads += [parcel.block.row(row)[0] for row in range(wanted)]
+            if len(payloads) == _SAMPLE:
+                break
+    except DataError:
+        pass  # It is met again, by whoever reads that far.
+    return payloads
+
+
+def inferred(files: Files, payloads: Sequence[bytes]) -> Any:
+    """Return the features that the first records have."""
+    file = str(files.locations[0])
+    try:
+        features = infer_features(payloads) if payloads else {}
+    except ValueError as error:
+        raise DataError(
+            f"the first records tell no features: {error}",
+            file=file,
+            cure="Give features={...}, or raw=True for bytes.",
+        ) from None
+    if not features:
+        what = "its first records have" if payloads else "it has no records, and so"
+        raise DataError(f"{what} no features", file=file, cure="Give features={...}, or raw=True.")
+    return features
+
+
+class TFRecordRows(Rows):
+    """The records of files by number, from where the index says they are."""
+
+    def __init__(self, files: Files, records: Records, offsets: Sequence[Index]) -> None:
+        self.files = files
+        self.locations = files.locations
+        self.records = records
+        self.structure = records.structure
+        self.fields = records.fields
+        self.starts = np.cumsum([0] + [len(one) - 1 for one in offsets])
+        self.bounds = self.starts[1:-1].tolist()
+        self.num_rows = int(self.starts[-1])
+        # File f has one entry more than records, so that its row r is at r + f, and ends at r + f + 1.
+        self.offsets = np.concatenate(offsets)
+        lengths = np.diff(self.offsets)
+        self.widest = int(lengths.max(initial=0))
+        total = sum(location.size for location in files.locations)
+        self.chunk_rows = max(1, READ_NBYTES * self.num_rows // max(1, total))
+        self.is_fixed = all(field.storage_shape is not None for field in self.fields)
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return a flow where bad records are left out: how many rows there are is known at its end."""
+        if on_error != "skip":
+            return self
+        return RecordFlow(self.files, self.records, skip=True, strict=self)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read what lies near together at once, and decode it in one go."""
+        if isinstance(rows, slice):
+            self._fill_run(rows.start, rows.stop, out, context)
+        elif len(rows):
+            self._fill_scattered(rows, out, context)
+
+    def _fill_run(self, first: int, last: int, out: Block, context: Context) -> None:
+        """Read rows that follow each other, a piece of a file at a time."""
+        row = first
+        while row < last:
+            number = self._owner(row)
+            end = min(last, int(self.starts[number + 1]))
+            # Where each record begins, and where the last one ends.
+            edges = self.offsets[row + number : end + number + 1]
+            start, stop = int(edges[0]), end
+            if int(edges[-1]) - start > _PIECE_NBYTES:
+                most = np.searchsorted(edges, start + _PIECE_NBYTES, side="right") - 1
+                stop = row + max(1, int(most))
+                edges = edges[: stop - row + 1]
+            staging = _staging(int(edges[-1]) - start, context)
+            self._reader(number, context).read_into(staging, start)
+            begins, ends = edges[:-1], edges[1:]
+            place = partial(self._place, range(row, stop))
+            found = Found(staging, begins - start, ends - begins - FRAME_NBYTES, place)
+            is_all = (row, stop) == (first, last)
+            part = out if is_all else out.at(np.arange(row - first, stop - first))
+            self.records.read(found, part, context)
+            del found, staging  # Its memory is free for the next piece.
+            row = stop
+
+    def _fill_scattered(self, rows: Index, out: Block, context: Context) -> None:
+        """Read rows in the order of the files, over small gaps, and decode them to their slots."""
+        order = np.argsort(rows, kind="stable")
+        index = rows[order]
+        owners = np.searchsorted(self.starts[1:-1], index, side="right")
+        begins, ends = self.offsets[index + owners], self.offsets[index + owners + 1]
+        is_joined = (np.diff(owners) == 0) & (begins[1:] - ends[:-1] <= _GAP_NBYTES)
+        added = ends - begins
+        added[1:][is_joined] = np.diff(ends)[is_joined]
+        cells = (np.cumsum(added) - 1) // _PIECE_NBYTES
+        edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(index)]
+        for start, stop in itertools.pairwise(edges):
+            part = slice(start, stop)
+            sizes = ends[part] - begins[part]
+            added[start] = sizes[0]
+            stops = np.cumsum(added[part])
+            starts = stops - sizes
+            staging = _staging(int(stops[-1]), context)
+            cuts = [0, *(np.flatnonzero(~is_joined[start : stop - 1]) + 1).tolist(), stop - start]
+            runs = (
+                (int(owners[start + a]), int(begins[start + a]), int(starts[a]), int(stops[b - 1]))
+                for a, b in itertools.pairwise(cuts)
+            )
+            self._read(runs, staging, context)
+            found = Found(staging, starts, sizes - FRAME_NBYTES, partial(self._place, index[part]))
+            self.records.read(found, out.at(order[part]), context)
+            del found, staging  # Its memory is free for the next piece.
+
+    def _read(
+        self, runs: Iterator[tuple[int, int, int, int]], staging: Bytes, context: Context
+    ) -> None:
+        """Read (file, offset) to staging[start:stop], for each run."""
+        for number, group in itertools.groupby(runs, lambda run: run[0]):
+            ranges = [Range(offset, staging[start:stop]) for _, offset, start, stop in group]
+            self._reader(number, context).read_ranges(ranges)
+
+    def _reader(self, number: int, context: Context) -> Reader:
+        return reader_of(self.locations[number], context, direct=self.files.direct)
+
+    def _place(self, index: Index | range, record: int) -> tuple[str, int, int]:
+        row = int(index[record])
+        number = self._owner(row)
+        first = int(self.starts[number])
+        return str(self.locations[number]), row - first, int(self.offsets[row + number])
+
+    def _owner(self, row: int) -> int:
+        return bisect.bisect_right(self.bounds, row)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of a piece of a file, and of columns on their way to the block."""
+        piece = min(_PIECE_NBYTES + self.widest, num_rows * (self.widest + _GAP_NBYTES))
+        return round_up(piece, _GRAIN_NBYTES) + (
+            0 if self.is_fixed else self.block_nbytes(num_rows)
+        )
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the file, and the number of the record in it."""
+        number = self._owner(row)
+        return f"record {row - int(self.starts[number])} of {self.locations[number]}"
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        return f"from_tfrecord({self.files.describe()}{', raw' if self.records.is_raw else ''})"
+
+    def fingerprint(self) -> Any:
+        """Return names and lengths of the files, the fields, and what windows are cut by."""
+        counts = np.diff(self.starts).tolist()
+        names = [[one.name, size] for one, size in zip(self.locations, counts, strict=True)]
+        specs = [repr(field.spec) for field in self.fields]
+        features = list(self.records.codec.names)
+        return ["tfrecord", names, features, specs, self.chunk_rows, self.row_nbytes]
+
+    def choice(self) -> str:
+        """Return how the files are read."""
+        first = self.files.locations[0]
+        how = describe_reading(first, direct=self.files.direct)
+        checked = "both checksums verified" if self.records.verify else "checksums not verified"
+        return (
+            f"{how}, {checked}; {self.chunk_rows} rows make a read; "
+            f"the index takes {self.offsets.nbytes} bytes"
+        )
+
+
+def _staging(nbytes: int, context: Context) -> Bytes:
+    return context.allocate(round_up(nbytes, _GRAIN_NBYTES))[:nbytes]
+
+
+def describe_tfrecord(locations: Sequence[Location]) -> list[str]:
+    """Return what is in TFRecord files, as lines for `penstock inspect`: files, records, features."""
+    direct = sum(location.size for location in locations) > page_cache_room()
+    files = Files(locations, [compression_of(one, None) for one in locations], direct)
+    lines = []
+    for location, packed in zip(files.locations, files.compressions, strict=True):
+        how = "" if packed == "none" else f", {packed}"
+        lines.append(f"file     {location}: {location.size} bytes{how}")
+    payloads = first_payloads(files)
+    if not files.is_packed:
+        try:
+            found = record_offsets(files.locations, verify=True, direct=files.direct)
+            lines.append(f"records  {sum(len(one) - 1 for one in found)}")
+        except DataError as error:
+            lines.append(f"damaged  {error}")
+    else:
+        lines.append("records  unknown until they are read")
+    if not payloads:
+        return [*lines, "features none: there are no records"]
+    try:
+        features = infer_features(payloads)
+    except ValueError as error:
+        return [*lines, f"features none ({error}): read them with raw=True"]
+    lines += [f"feature  {name!r}: {feature}" for name, feature in features.items()]
+    return lines

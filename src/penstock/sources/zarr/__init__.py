@@ -1,0 +1,1 @@
+"""Zarr stores, versions 2 and 3."""

@@ -1,0 +1,1 @@
+"""What stages are made from: the declaration, its nodes, and what several stages share."""

@@ -1,0 +1,113 @@
+"""What zip, concatenate and mix share: reading rows of several inputs into one block."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from penstock.core.columns import Block, Fixed, Index
+from penstock.core.fields import Field
+from penstock.core.nest import field_names
+from penstock.core.rows import Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet, count
+from penstock.errors import SpecMismatchError
+
+
+def merged_fields(nodes: Sequence[Node], call: str) -> tuple[Field, ...]:
+    """Return the fields that the rows of all nodes fit; raise if there are none."""
+    first = nodes[0]
+    fields = list(first.fields)
+    for number, node in enumerate(nodes[1:], start=1):
+        if node.structure != first.structure:
+            raise SpecMismatchError(
+                f"{call} needs rows of one structure, got {first.spec} and, in input {number}, {node.spec}."
+            )
+        for place, (mine, theirs) in enumerate(zip(fields, node.fields, strict=True)):
+            spec = mine.spec.merged(theirs.spec)
+            if spec is None:
+                name = field_names(first.structure)[place]
+                raise SpecMismatchError(
+                    f"{call} needs rows of one spec, got {mine.spec} for field {name!r} and, "
+                    f"in input {number}, {theirs.spec}."
+                )
+            fields[place] = Field(
+                spec, _most(mine, theirs, is_fixed=spec.is_fixed), max(mine.nbytes, theirs.nbytes)
+            )
+    return tuple(fields)
+
+
+def _most(mine: Field, theirs: Field, *, is_fixed: bool) -> int | None:
+    shapes = [mine.storage_shape, theirs.storage_shape]
+    known = [shape for shape in shapes if shape is not None]
+    if is_fixed or len(known) < 2 or known[0][1:] != known[1][1:]:
+        return None
+    return max(shape[0] for shape in known)
+
+
+def read_part(
+    node: Rows, rows: RowSet, out: Block, fields: Sequence[Field], context: Context
+) -> None:
+    """Read rows of one input into a block for rows of all, whose fields may be wider."""
+    if all(
+        mine.storage_shape == theirs.storage_shape
+        for mine, theirs in zip(node.fields, fields, strict=True)
+    ):
+        node.read(rows, out, context)
+        return
+    size = count(rows)
+    block = context.block(node, size)
+    node.read(rows, block, context)
+    transfer(block.finish(), np.arange(size), out)
+
+
+def transfer(source: Block, rows: Index, out: Block) -> None:
+    """Copy rows to a block whose columns may be of another kind, for longer rows."""
+    for column, sink in zip(source.columns, out.sinks, strict=True):
+        if not isinstance(sink, Fixed):
+            if isinstance(column, Fixed):
+                sink.put([column.value(row) for row in rows.tolist()])
+            else:
+                sink.copy_from(column, rows)
+            continue
+        assert isinstance(column, Fixed)
+        if column.grouped.shape[2:] == sink.grouped.shape[2:]:
+            sink.copy_from(column, rows)
+            continue
+        values = [column.value(row) for row in rows.tolist()]
+        sink.put_lengths(np.array([len(value) for value in values], np.int64))
+        for place, value in enumerate(values):
+            slot = place if sink.slots is None else int(sink.slots[place])
+            sink.grouped[divmod(slot, sink.grouped.shape[1])][: len(value)] = value
+
+
+class Puller:
+    """Takes rows from a flow in any amounts, and knows the cursor after each."""
+
+    def __init__(self, flow: Flow, cursor: Cursor, context: Context) -> None:
+        self.parcels: Iterator[Parcel] = context.executor.pumped(flow.parcels(cursor, context))
+        self.parcel: Parcel | None = None
+        self.used = 0
+        self.start = cursor
+
+    def available(self) -> int:
+        """Return how many rows can be had at once; 0 at the end of the flow."""
+        while self.parcel is None or self.used == self.parcel.size:
+            if self.parcel is not None:
+                self.start = self.parcel.cursor_after(self.parcel.size)
+            self.parcel = next(self.parcels, None)
+            self.used = 0
+            if self.parcel is None:
+                self.parcels = iter(())
+                return 0
+        return self.parcel.size - self.used
+
+    def take(self, num_rows: int, out: Block) -> None:
+        """Copy the next rows, of which there must be as many available."""
+        assert self.parcel is not None
+        transfer(self.parcel.block, np.arange(self.used, self.used + num_rows), out)
+        self.used += num_rows
+
+    def cursors(self) -> tuple[CursorAfter, int]:
+        """Return what tells the cursor, and the rows of its parcel that are used by now."""
+        if self.parcel is None:
+            start = self.start
+            return (lambda _: start), 0
+        return self.parcel.cursor_after, self.used

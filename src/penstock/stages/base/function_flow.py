@@ -1,0 +1,113 @@
+"""A function on the rows of a flow: which are kept, where they end, and the bad ones told."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.rows import Context, Cursor, CursorAfter, Index, Parcel
+from penstock.stages.base.functions import BadRow
+from penstock.stages.base.segment import Pace
+from penstock.stages.base.stage import StageFlow
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows `start` to `stop` of a parcel: as many as the function is quick for."""
+
+    parcel: Parcel
+    number: int
+    """The number of the parcel's first row."""
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> Index:
+        """The numbers of its rows."""
+        return np.arange(self.number + self.start, self.number + self.stop)
+
+    def elements(self) -> Iterator[Any]:
+        """Return the leaves of its rows, one row after the other."""
+        return islice(self.parcel.block.elements(self.stop, None), self.start, None)
+
+    def copy_to(self, block: Block) -> None:
+        """Copy its rows."""
+        block.copy_from(self.parcel.block, np.arange(self.start, self.stop))
+
+    def cursor_after(self, kept: Index | None) -> CursorAfter:
+        """Return what tells the cursor after the first of the rows that are kept; None is all of them."""
+        after = self.parcel.cursor_after
+        return partial(_after, self.number, self.start, self.stop, kept, after)
+
+
+def _after(
+    number: int, start: int, stop: int, kept: Index | None, cursor_after: CursorAfter, offset: int
+) -> Cursor:
+    """Return the number of the next input row after `offset` of the kept ones, and the input's cursor."""
+    used = stop
+    if kept is None:
+        used = start + offset
+    elif offset < len(kept):
+        used = start + (int(kept[offset - 1]) + 1 if offset else 0)
+    return [number + used, cursor_after(used)]
+
+
+def kept_rows(size: int, bad: Sequence[BadRow]) -> Index:
+    """Return the places of the rows of a block that are not bad."""
+    return np.delete(np.arange(size), [row.place for row in bad]) if bad else np.arange(size)
+
+
+def sifted(
+    flow: StageFlow,
+    apply: Callable[[Piece], tuple[Parcel, list[BadRow]]],
+    cursor: Cursor,
+    context: Context,
+) -> Iterator[Parcel]:
+    """Yield what a function makes of the input's rows, ahead in parallel, and tell of bad rows in order.
+
+    Not where they are found, which is on any thread: which of them is one too many must not depend
+    on which thread is faster.
+    """
+    passed, inner = (0, None) if cursor is None else cursor
+    pace = Pace(np.iinfo(np.int64).max, 1)
+
+    def pieces() -> Iterator[Piece]:
+        number = passed
+        for parcel in flow.input.parcels(inner, context):
+            for start, stop in pace.spans(0, parcel.size):
+                yield Piece(parcel, number, start, stop)
+            number += parcel.size
+
+    def timed(piece: Piece) -> tuple[Parcel, list[BadRow]]:
+        mark = context.clock.enter()
+        started = perf_counter()
+        made, bad = apply(piece)
+        pace.took(piece.size, perf_counter() - started)
+        context.clock.leave(mark, flow, 0)  # The rows are counted where they are handed on.
+        return made, bad
+
+    def nbytes(piece: Piece) -> int:
+        # Its input, too, which it keeps alive: pieces follow each other, so that all those under way keep
+        # their own rows alive, and one parcel's more.
+        return flow.block_nbytes(piece.size) + flow.input.block_nbytes(piece.size)
+
+    found = context.executor.ordered(timed, pieces(), nbytes)
+    ready: list[Parcel] = []
+    for parcel, bad in found:
+        for row in bad:
+            context.skipped.add(row.error)
+        if parcel.size:
+            ready.append(parcel)
+        del parcel  # Else it would pass for one that the consumer keeps.
+        while ready:
+            yield ready.pop()

@@ -1,0 +1,124 @@
+"""How rows become batches: the rows of a block of batches, as a block that can be read into."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from penstock.core.columns import (
+    Block,
+    Fixed,
+    Index,
+    Pieces,
+    Ragged,
+    Sink,
+    Text,
+    column_of,
+    spans,
+    starts_of,
+)
+from penstock.core.fields import Field, allocate_block
+from penstock.core.rows import Context, Node
+from penstock.core.spec import ArraySpec
+from penstock.memory import Allocate
+
+
+def batch_field(
+    field: Field, batch_size: int, *, is_whole: bool, tops: tuple[int, ...] = ()
+) -> Field:
+    """Return the field of a batch of rows of `field`; `is_whole` if no batch is cut short."""
+    spec = ArraySpec((batch_size if is_whole else None, *field.spec.shape), field.spec.dtype)
+    most = batch_size if field.spec.is_fixed and not is_whole else None
+    return Field(spec, most, estimate=batch_size * field.nbytes + 16, tops=tops)
+
+
+GroupRows = Callable[[int, Text | Ragged, Index, ArraySpec, Allocate], Ragged]
+"""Makes batches of the rows of field i, of the given lengths: (i, rows, lengths, spec, allocate)."""
+
+
+class Grouping:
+    """Rows to be read straight into the memory of the batches they belong to.
+
+    `lengths` are those of the batches. Rows of fixed size need no copy: the batches of a column
+    are its groups. Text and ragged rows are read as rows, and made into batches by `finish`.
+    """
+
+    def __init__(
+        self, node: Node, out: Block, lengths: Index, batch_size: int, context: Context
+    ) -> None:
+        self.fields = node.fields
+        self.out = out
+        self.lengths = lengths
+        self.batch_size = batch_size
+        self.slots: Index | None = None
+        if bool((lengths[:-1] != batch_size).any()):
+            self.slots = spans(np.arange(len(lengths)) * batch_size, lengths)
+        self.beside: list[tuple[Fixed, Fixed]] = []
+        sinks: list[Sink] = []
+        for field, sink in zip(node.fields, out.sinks, strict=True):
+            if isinstance(sink, Pieces) and field.storage_shape is not None:
+                # Batches of which some are cut short, to be padded: they are read as what they are.
+                rows = int(lengths.sum())
+                sinks += allocate_block([field], rows, context.allocate, aligned=False).sinks
+            elif isinstance(sink, Pieces):
+                sinks.append(Pieces(field.spec, sink.allocate, aligned=False))
+            else:
+                sinks.append(self._rows_of(field, sink, context))
+        self.rows = Block(sinks, int(lengths.sum()), out.leases)
+
+    def _rows_of(self, field: Field, sink: Fixed, context: Context) -> Fixed:
+        """Return the rows of a column of batches, without a copy if the layout allows it."""
+        if sink.lengths is not None:
+            sink.put_lengths(self.lengths)
+        if len(sink.grouped) == 1:
+            slots = self.slots
+            if sink.slots is not None:
+                slots = spans(sink.slots * self.batch_size, self.lengths)
+            return Fixed(sink.grouped[0], slots)
+        # Batches of batches: two gaps can't be one stride. Read beside it, copy in `finish`.
+        num_rows = len(self.lengths) * self.batch_size
+        block = allocate_block([field], num_rows, context.allocate, aligned=False)
+        beside = block.sinks[0]
+        assert isinstance(beside, Fixed)
+        self.beside.append((sink, beside))
+        return Fixed(beside.grouped, self.slots)
+
+    def finish(self, group: GroupRows) -> None:
+        """Put what could not be read in place where it belongs."""
+        for batches, beside in self.beside:
+            flat = beside.rows
+            batches.put(flat.reshape(len(self.lengths), self.batch_size, *flat.shape[1:]))
+        for number, (rows, sink) in enumerate(zip(self.rows.sinks, self.out.sinks, strict=True)):
+            if not isinstance(sink, Pieces):
+                continue
+            spec = self.fields[number].spec
+            if isinstance(rows, Pieces):
+                column = rows.finish()
+            else:
+                values = [rows.value(row) for row in range(self.rows.num_rows)]
+                column = column_of(values, spec, sink.allocate, aligned=False)
+            sink.add(group(number, column, self.lengths, spec, sink.allocate))
+
+
+def group(column: Text | Ragged, lengths: Index, spec: ArraySpec) -> Ragged:
+    """Return batches of `lengths` rows of a column whose rows, packed, have the shape of `spec`."""
+    inner = np.array(spec.fixed_shape, np.int64)
+    shapes = np.empty((len(lengths), 1 + len(inner)), np.int64)
+    shapes[:, 0] = lengths
+    shapes[:, 1:] = inner
+    starts = starts_of(lengths * int(inner.prod()), 1, aligned=False)
+    return Ragged(column if isinstance(column, Text) else column.values_, starts, shapes)
+
+
+def batch_lengths(batches: Index, batch_size: int, num_rows: int) -> Index:
+    """Return how many rows each batch of `num_rows` rows has."""
+    return np.minimum(batch_size, num_rows - batches * batch_size)
+
+
+def check_batchable(fields: Sequence[Field], names: Sequence[str], call: str) -> None:
+    """Raise if rows differ in shape, so that they can't be stacked."""
+    for field, name in zip(fields, names, strict=True):
+        if None in field.spec.shape:
+            raise ValueError(
+                f"{call} can't stack rows whose shapes differ: field {name!r} is {field.spec}.\n"
+                f"  pad them: .padded_{call}\n  or, for batches of batches: batch(..., drop_remainder=True)"
+            )

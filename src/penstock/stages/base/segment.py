@@ -1,0 +1,96 @@
+"""Rows read one after the other: how a chain of rows becomes a flow of parcels."""
+
+from collections.abc import Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+
+_FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
+_LONG = (
+    0.01  # Seconds. Blocks that take longer to make don't grow: a slow function sets their size.
+)
+
+
+class Segment(Flow):
+    """All rows of a node, in blocks; the cursor is the number of the next row."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.like(rows)
+        self.rows = rows
+
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Return the blocks; the rows count the time themselves."""
+        return self.make_parcels(cursor, context)
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield blocks of consecutive rows, read ahead in parallel."""
+        most = rows_per_block(self.rows, context.block_nbytes)
+        pace = Pace(most, 1 if self.rows.calls_functions else most // _FIRST)
+
+        def read(span: tuple[int, int]) -> Parcel:
+            started = perf_counter()
+            size = span[1] - span[0]
+            block = context.block(self.rows, size)
+            self.rows.read(slice(*span), block, context)
+            pace.took(size, perf_counter() - started)
+            return Parcel(block.finish(), size, partial(_advance, span[0]))
+
+        def nbytes(span: tuple[int, int]) -> int:
+            size = span[1] - span[0]
+            return self.rows.block_nbytes(size) + self.rows.staging_nbytes(size)
+
+        spans = pace.spans(0 if cursor is None else int(cursor), self.rows.num_rows)
+        return context.executor.ordered(read, spans, nbytes)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return the bytes of the blocks in flight, and of the one being looked at."""
+        size = rows_per_block(self.rows, block_nbytes)
+        block = self.rows.block_nbytes(size)
+        working = max(1, ahead) * self.rows.staging_nbytes(size)
+        return (ahead + 1) * block + working + self.rows.kept_nbytes(ahead)
+
+    def describe(self) -> str:
+        """Return the call that made the rows."""
+        return self.rows.describe()
+
+    def fingerprint(self) -> Any:
+        """Return what the order of the rows depends on."""
+        return self.rows.fingerprint()
+
+
+class Pace:
+    """How many rows the next block gets: few at first, then as many as are quick to make."""
+
+    def __init__(self, most: int, first: int) -> None:
+        self.most = most
+        self.size = max(1, first)
+        self.fastest = 0.0
+        """Seconds a row at best: a block that was slow by accident must not keep the rest small."""
+
+    def took(self, size: int, seconds: float) -> None:
+        """Take note of how long so many rows took; any thread may say so."""
+        pace = seconds / size
+        self.fastest = min(self.fastest or pace, pace)
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and last row of each block from `start` to `stop`."""
+        while start < stop:
+            end = min(stop, start + self.size)
+            yield start, end
+            start = end
+            quick = int(_LONG / self.fastest) if self.fastest else self.most
+            self.size = max(1, min(self.most, self.size * 2, max(self.size, quick)))
+
+
+def _advance(start: int, offset: int) -> int:
+    return start + offset
+
+
+def as_flow(node: Node) -> Flow:
+    """Return `node` as a flow."""
+    if isinstance(node, Flow):
+        return node
+    assert isinstance(node, Rows)
+    return Segment(node)

@@ -1,0 +1,107 @@
+"""What every stage is: a frozen declaration that makes a node from the node before it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.columns import Block
+from penstock.core.rows import Context, Flow, Node, Rows, RowSet
+from penstock.stages.base.segment import Segment
+
+
+class Stage(ABC):
+    """One declaration of a chain. It checks itself, and says what it makes of the rows before it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def build(self, node: Node) -> Node:
+        """Return the node that this stage makes of `node`; raise if it can't follow it."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the call that made it: 'batch(32)'."""
+
+    def fingerprint(self) -> Any:
+        """Return what the rows and their order depend on, as JSON."""
+        return self.describe()
+
+    def anew(self) -> "Stage":
+        """Return the same declaration for other rows: itself, unless it keeps some."""
+        return self
+
+
+class StageRows(Rows):
+    """Rows made from one other node by a stage; asks it for the same rows unless told otherwise."""
+
+    input: Rows
+
+    def __init__(self, stage: Stage, node: Rows) -> None:
+        self.like(node)
+        self.stage = stage
+        self.input = node
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows from the input, under the numbers they have there."""
+        self.input.read(self.input_rows(rows, context.epoch), out, context)
+
+    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
+        """Return the numbers that rows of this node have in the input."""
+        return rows
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a row comes from."""
+        rows = self.input_rows(slice(row, row + 1), epoch)
+        first = rows.start if isinstance(rows, slice) else int(rows[0])
+        return self.input.locate(first, epoch)
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        return self.stage.describe()
+
+    def fingerprint(self) -> Any:
+        """Return what the order depends on."""
+        return self.stage.fingerprint()
+
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return what the stage makes of another input."""
+        return self.stage.anew().build(inputs[0])
+
+
+class StageFlow(Flow):
+    """A flow made from one other by a stage."""
+
+    input: Flow
+
+    def __init__(self, stage: Stage, flow: Flow) -> None:
+        self.like(flow)
+        self.stage = stage
+        self.input = flow
+        if isinstance(flow, Segment):
+            self.inputs = (flow.rows,)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input keeps: this stage passes blocks on."""
+        return self.input.holds_nbytes(block_nbytes, ahead)
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        return self.stage.describe()
+
+    def fingerprint(self) -> Any:
+        """Return what the order depends on."""
+        return self.stage.fingerprint()
+
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return what the stage makes of another input."""
+        return self.stage.anew().build(inputs[0])
+
+
+def whole_number(name: str, value: Any, *, least: int) -> int:
+    """Return `value` as an int, or raise with the rule."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, got {value!r}.")
+    number = int(value.__index__())
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}.")
+    return number

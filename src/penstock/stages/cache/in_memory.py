@@ -1,0 +1,272 @@
+"""cache: the rows of the first epoch, kept in memory, in the order they had."""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.fields import allocate_block
+from penstock.core.rows import (
+    Context,
+    Cursor,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    as_index,
+    count,
+    rows_per_block,
+)
+from penstock.memory import Account, Pool, process_ledger
+from penstock.stages.base.segment import Segment
+from penstock.stages.base.stage import Stage, StageRows
+from penstock.stages.cache.table import KeptFlow, Table
+
+_CHUNK_NBYTES = 1 << 22
+_PIECE_NBYTES = 1 << 13  # Each piece of a column without a fixed size is rounded up to pages.
+
+
+class Store:
+    """The memory of one cache, shared by all streams over it, and freed with the last dataset."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.pool: Pool | None = None
+        self.account: Account | None = None
+        self.block: Block | None = None
+        self.is_filled: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+        self.chunk_locks: list[threading.Lock] = []
+        self.table: Table | None = None
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[()]]:
+        """A copy in another process starts empty."""
+        return Store, ()
+
+    def reserve(self, nbytes: int, context: Context, name: str) -> Pool:
+        """Set `nbytes` more aside for this cache, or raise with the budget that would do."""
+        with self.lock:
+            why = "a cache in memory keeps every row"
+            budget = context.budget or 0
+            if self.account is None or self.pool is None:
+                self.account = Account(process_ledger, name)
+                weakref.finalize(self, self.account.close)
+                self.account.open(budget=budget, need=nbytes, want=nbytes, why=why)
+                self.pool = Pool(self.account)
+            else:
+                process_ledger.extend(self.account, nbytes, budget=budget, why=why)
+            return self.pool
+
+    def release(self) -> None:
+        """Give back what was set aside, after filling it failed: the next stream tries again."""
+        if self.account is not None:
+            self.account.close()
+        self.account = self.pool = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cache(Stage):
+    """All rows before it, frozen as they are in epoch 0."""
+
+    store: Store = field(default_factory=Store, compare=False)
+
+    def build(self, node: Node) -> Node:
+        """Return the cached rows."""
+        if node.is_endless:
+            raise ValueError("cache can't keep rows without end: put it before repeat().")
+        if isinstance(node, Rows):
+            return CachedRows(self, node)
+        assert isinstance(node, Flow)
+        return CachedFlow(self, node)
+
+    def anew(self) -> "Cache":
+        """Return a cache of its own for other rows."""
+        return Cache()
+
+    def describe(self) -> str:
+        """Return the call."""
+        return "cache()"
+
+
+class CachedRows(StageRows):
+    """Rows that are read once; a chunk of them is filled when it is first asked for."""
+
+    stage: Cache
+
+    def __init__(self, stage: Cache, node: Rows) -> None:
+        super().__init__(stage, node)
+        self.follows_epoch = False
+        self.chunk_rows = None  # It is in memory from here on.
+        self.is_fixed = all(f.storage_shape is not None for f in node.fields)
+        self.step_rows = rows_per_block(node, _CHUNK_NBYTES)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from the cache; fill what is missing first."""
+        if not count(rows):
+            return
+        if context.budget is None:  # A chain being built only looks at one row.
+            self.input.read(rows, out, context.of_epoch(0))
+            return
+        index = as_index(rows)
+        block = self._block(context)
+        if self.is_fixed:
+            for chunk in np.unique(index // self.step_rows).tolist():
+                self._fill_chunk(chunk, block, context.of_epoch(0))
+        out.copy_from(block, index)
+
+    def _block(self, context: Context) -> Block:
+        store = self.stage.store
+        with store.lock:
+            if store.block is None:
+                pool = store.reserve(self._kept_nbytes(), context, self.describe())
+                try:
+                    self._allocate(pool, context)
+                except BaseException:
+                    store.release()
+                    raise
+            assert store.block is not None
+            return store.block
+
+    def _allocate(self, pool: Pool, context: Context) -> None:
+        store = self.stage.store
+        block = allocate_block(self.fields, self.num_rows, pool.lease, aligned=self.is_batched)
+        chunks = -(-self.num_rows // self.step_rows)
+        if not self.is_fixed:
+            # Where rows differ in size nobody knows where a chunk goes: fill it all now.
+            for chunk in range(chunks):
+                self._read_chunk(chunk, block, context.of_epoch(0))
+        store.is_filled = np.zeros(chunks, bool)
+        store.chunk_locks = [threading.Lock() for _ in range(chunks)]
+        store.block = block.finish()
+
+    def _kept_nbytes(self) -> int:
+        nbytes = max(1, self.block_nbytes(self.num_rows))
+        if self.is_fixed:
+            return nbytes
+        # Pieces of pages of their own, joined and put in order at the end.
+        chunks = -(-self.num_rows // self.step_rows)
+        return 3 * nbytes + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
+
+    def keeps(self) -> dict[int, int]:
+        """Return what filling it will take, if no stream has set that aside yet."""
+        store = self.stage.store
+        own = {} if store.account is not None else {id(store): self._kept_nbytes()}
+        return {**super().keeps(), **own}
+
+    def _fill_chunk(self, chunk: int, block: Block, context: Context) -> None:
+        store = self.stage.store
+        assert store.is_filled is not None
+        if not store.is_filled[chunk]:
+            with store.chunk_locks[chunk]:
+                if not store.is_filled[chunk]:
+                    self._read_chunk(chunk, block, context)
+                    store.is_filled[chunk] = True
+
+    def _read_chunk(self, chunk: int, block: Block, context: Context) -> None:
+        start = chunk * self.step_rows
+        stop = min(self.num_rows, start + self.step_rows)
+        self.input.read(slice(start, stop), block.at(np.arange(start, stop)), context)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what filling a chunk takes."""
+        return self.input.staging_nbytes(self.step_rows)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a cached row came from."""
+        return self.input.locate(row, 0)
+
+    def choice(self) -> str:
+        """Return when it is filled."""
+        return "in memory; each chunk is filled when it is first read"
+
+
+class CachedFlow(KeptFlow):
+    """A flow read once, to its end, when a stream over it starts; after that, rows by number."""
+
+    stage: Cache
+
+    def __init__(self, stage: Cache, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        self.chunk_rows = None  # It is in memory from here on.
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield rows of the cache from the cursor, a row number, on."""
+        if context.budget is None:  # A chain being built only looks at one row.
+            return self.input.parcels(None, context.of_epoch(0))
+        return Segment(self.table(context)).parcels(cursor, context)
+
+    def keeps(self) -> dict[int, int]:
+        """Return that nobody knows what it will take, if it is not filled yet."""
+        store = self.stage.store
+        return {**super().keeps(), **({} if store.table is not None else {id(store): 0})}
+
+    def table(self, context: Context) -> Table:
+        """Return the cached rows, after reading the flow to its end the first time."""
+        store = self.stage.store
+        with store.lock:
+            if store.table is None:
+                filling = _Filling(self, context)
+                try:
+                    for parcel in self.input.parcels(None, context.of_epoch(0)):
+                        filling.add(parcel)
+                except BaseException:
+                    store.release()
+                    raise
+                store.table = Table(self, filling.finish())
+            return store.table
+
+    def choice(self) -> str:
+        """Return when it is filled."""
+        return "in memory; read to its end when the first stream starts"
+
+
+class _Filling:
+    """Packs parcels into blocks that double in size: a page for each would be too much."""
+
+    def __init__(self, flow: CachedFlow, context: Context) -> None:
+        self.flow = flow
+        self.context = context
+        self.is_fixed = all(f.storage_shape is not None for f in flow.fields)
+        self.most = rows_per_block(flow, _CHUNK_NBYTES)
+        self.blocks: list[Block] = []
+        self.used = 0
+        """Rows in the last block."""
+
+    def add(self, parcel: Parcel) -> None:
+        """Copy the rows of a parcel."""
+        start = 0
+        while start < parcel.size:
+            if not self.blocks or self.used == self.blocks[-1].num_rows:
+                self._add_block(parcel, parcel.size - start)
+            block = self.blocks[-1]
+            stop = min(parcel.size, start + block.num_rows - self.used)
+            slots = np.arange(self.used, self.used + stop - start)
+            block.at(slots).copy_from(parcel.block, np.arange(start, stop))
+            self.used += stop - start
+            start = stop
+
+    def _add_block(self, parcel: Parcel, num_rows: int) -> None:
+        nbytes = 0
+        if self.is_fixed:
+            last = self.blocks[-1].num_rows if self.blocks else 0
+            num_rows = max(num_rows, min(2 * last, self.most))
+        else:
+            # What rows take is known only of those that are there.
+            nbytes = parcel.block.nbytes + 2 * _PIECE_NBYTES * len(self.flow.fields)
+        nbytes = max(nbytes, self.flow.block_nbytes(num_rows))
+        pool = self.flow.stage.store.reserve(nbytes, self.context, self.flow.describe())
+        is_aligned = self.flow.is_batched
+        self.blocks.append(
+            allocate_block(self.flow.fields, num_rows, pool.lease, aligned=is_aligned)
+        )
+        self.used = 0
+
+    def finish(self) -> list[Block]:
+        """Return the blocks, the last one as long as it is full."""
+        if self.blocks:
+            self.blocks[-1].num_rows = self.used
+        return [block.finish() for block in self.blocks]

@@ -1,0 +1,249 @@
+"""cache(path): the rows of the first epoch, kept in a folder of `.npy` shards.
+
+The first pass writes while it hands out rows; later passes, and other processes, read. Whoever fills
+it holds a lock on the folder. Others meanwhile take the rows from the input, and write nothing.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.rows import (
+    Context,
+    Cursor,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    count,
+    rows_per_block,
+)
+from penstock.errors import PenstockError, StreamClosedError
+from penstock.shards.folder import ShardFolder
+from penstock.shards.sequence import ShardSequence, default_shard_rows
+from penstock.sources.reading.file_rows import rows_a_read
+from penstock.stages.base.segment import Segment
+from penstock.stages.base.stage import Stage, StageRows
+from penstock.stages.cache.filling import PIECE_NBYTES, Visit, visit
+from penstock.stages.cache.folder import CacheFolder, CacheTable
+from penstock.stages.cache.table import KeptFlow
+
+_POLL_SECONDS = 0.05  # Between two looks for another process that fills the cache.
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOnDisk(Stage):
+    """All rows before it, frozen as they are in epoch 0, in a folder."""
+
+    path: str
+
+    def build(self, node: Node) -> Node:
+        """Return the cached rows; raise if the folder holds other ones."""
+        if node.is_endless:
+            raise ValueError("cache can't keep rows without end: put it before repeat().")
+        if isinstance(node, Rows):
+            return RowsOnDisk(self, node)
+        assert isinstance(node, Flow)
+        return FlowOnDisk(self, node)
+
+    def describe(self) -> str:
+        """Return the call."""
+        return f"cache({self.path!r})"
+
+    def fingerprint(self) -> str:
+        """Return what it is: where it is kept does not matter."""
+        return "cache()"
+
+
+class RowsOnDisk(StageRows):
+    """Rows that are read once; a shard is filled from its beginning up to what is asked for."""
+
+    stage: CacheOnDisk
+
+    def __init__(self, stage: CacheOnDisk, node: Rows) -> None:
+        super().__init__(stage, node)
+        self.follows_epoch = False
+        self.folder = CacheFolder(stage.path, node)
+        self.chunk_rows = rows_a_read(1, self.row_nbytes)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read rows from the cache, after writing those that are missing."""
+        if not count(rows):
+            return
+        if context.budget is None:  # A chain being built only looks at one row.
+            self.input.read(rows, out, context.of_epoch(0))
+            return
+        visiting = context.resources.get(("cache", id(self)), self._visit)
+        if visiting.table is not None:
+            visiting.table.read(rows, out, context)
+        elif visiting.filling is not None:
+            visiting.filling.read(rows, out, context)
+        else:
+            self.input.read(rows, out, context.of_epoch(0))
+
+    def _visit(self) -> Visit:
+        shards = self.folder.shards()
+        if shards is not None:
+            return Visit(table=CacheTable(self.folder, shards, self))
+        return visit(self.folder, self, self.input)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what making the rows takes, and reading them back."""
+        rows = max(num_rows, rows_per_block(self, PIECE_NBYTES))
+        rows += rows // 4  # The last piece of a shard takes what little is left with it.
+        varies = any(field.storage_shape is None for field in self.fields)
+        copies = 4 if varies else 2
+        return self.input.staging_nbytes(rows) + copies * self.block_nbytes(rows)
+
+    def locate(self, row: int, epoch: int) -> str:
+        """Return where a cached row came from."""
+        return self.input.locate(row, 0)
+
+    def choice(self) -> str:
+        """Return where it is, and when it is filled."""
+        if self.folder.shards() is not None:
+            return "on disk, whole: nothing before it is run"
+        return "on disk; rows are written when they are first read"
+
+
+class FlowOnDisk(KeptFlow):
+    """A flow that is written while it is first read; after that, rows by number.
+
+    The cursor is a row number. Where the cache is not whole, the rows before it are read from the
+    finished shards, and the input goes on from where it stood after the last of them.
+    """
+
+    stage: CacheOnDisk
+
+    def __init__(self, stage: CacheOnDisk, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        self.folder = CacheFolder(stage.path, flow)
+        self.chunk_rows = rows_a_read(1, self.row_nbytes)
+        self.shard_rows = default_shard_rows(self)
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield rows from a row number on; write them on the way if they are not there."""
+        if context.budget is None:  # A chain being built only looks at one row.
+            return self.input.parcels(None, context.of_epoch(0))
+        row = 0 if cursor is None else int(cursor)
+        table = self._whole()
+        if table is not None:
+            return Segment(table).parcels(row, context)
+        return self._first_pass(row, context)
+
+    def _whole(self) -> CacheTable | None:
+        shards = self.folder.shards()
+        return None if shards is None else CacheTable(self.folder, shards, self)
+
+    def _first_pass(self, row: int, context: Context) -> Iterator[Parcel]:
+        filled = self.folder.begin(self.shard_rows)
+        if filled is None:  # Another fills it: its rows are not needed here.
+            yield from self._input_rows(row, 0, None, None, context)
+            return
+        streaming.add(str(self.folder.path))
+        try:
+            if filled.is_whole:  # Since we looked.
+                table = self._whole()
+                assert table is not None
+                yield from Segment(table).parcels(row, context)
+            else:
+                yield from self._fill(filled, row, context)
+        finally:
+            streaming.discard(str(self.folder.path))
+            filled.close()
+
+    def _fill(self, filled: ShardFolder, row: int, context: Context) -> Iterator[Parcel]:
+        """Yield rows of finished shards, then those of the input, which are written."""
+        shards = ShardSequence(filled, self, context.allocate, None)
+        try:
+            start, cursor = shards.num_rows, shards.cursor
+            if row < start:
+                finished = tuple(filled.finished[number] for number in range(shards.number))
+                yield from Segment(CacheTable(self.folder, finished, self)).parcels(row, context)
+            if not shards.has_ended:
+                yield from self._input_rows(row, start, cursor, shards, context)
+            shards.finish()
+            filled.seal(self.folder.row, self.folder.made_from)
+        finally:
+            shards.close()
+
+    def _input_rows(
+        self,
+        row: int,
+        start: int,
+        cursor: Cursor,
+        shards: ShardSequence | None,
+        context: Context,
+    ) -> Iterator[Parcel]:
+        """Yield the rows of the input from `row` on; it starts with row `start`, at a cursor."""
+        for parcel in self.input.parcels(cursor, context.of_epoch(0)):
+            if shards is not None:
+                shards.add(parcel)
+            skipped = min(parcel.size, max(0, row - start))
+            after = partial(_advance, start + skipped)
+            if skipped == 0:
+                yield Parcel(parcel.block, parcel.size, after)
+            elif skipped < parcel.size:
+                block = context.block(self, parcel.size - skipped)
+                block.copy_from(parcel.block, np.arange(skipped, parcel.size))
+                yield Parcel(block.finish(), parcel.size - skipped, after)
+                del block
+            start += parcel.size
+            del parcel
+
+    def table(self, context: Context) -> Rows:
+        """Return the rows, after reading the flow to its end if nobody has."""
+        while True:
+            with self.folder.lock:
+                table = self._whole()
+                if table is not None:
+                    return table
+                if str(self.folder.path) in streaming:
+                    raise PenstockError(
+                        f"the cache in {self.folder.path} is being written by another stream of this "
+                        "process, and shuffle needs all of it; read that stream to its end, or close "
+                        "it, before this one starts."
+                    )
+                filled = self.folder.begin(self.shard_rows)
+                if filled is not None:
+                    self._fill_now(filled, context)
+                    continue
+            if context.executor.is_closing:
+                raise StreamClosedError("the stream was closed.")
+            time.sleep(_POLL_SECONDS)
+
+    def _fill_now(self, filled: ShardFolder, context: Context) -> None:
+        try:
+            if not filled.is_whole:
+                for parcel in self._fill(filled, _NO_ROW, context):
+                    del parcel
+        finally:
+            filled.close()
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input keeps, and the blocks that are read back."""
+        rows = rows_per_block(self, block_nbytes)
+        back = (ahead + 2) * self.block_nbytes(rows) + max(1, ahead) * PIECE_NBYTES
+        return back + self.input.holds_nbytes(block_nbytes, ahead)
+
+    def choice(self) -> str:
+        """Return where it is, and when it is filled."""
+        shards = self.folder.shards()
+        if shards is not None:
+            rows = sum(shard.num_rows for shard in shards)
+            return f"on disk, whole: {rows} rows, and nothing before it is run"
+        return "on disk; written while it is first read"
+
+
+_NO_ROW = 1 << 62  # Past any row: nothing is handed out.
+streaming: set[str] = set()
+"""Folders that a stream of this process fills as it is read: only its reader can finish them."""
+
+
+def _advance(start: int, offset: int) -> int:
+    return start + offset

@@ -1,0 +1,1 @@
+"""shuffle: the rows in a seeded random order, new each epoch."""

@@ -1,0 +1,212 @@
+"""Windows of rows in memory: loaded together by the threads that need them, a little ahead."""
+
+import threading
+import weakref
+from abc import abstractmethod
+from typing import Protocol
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.rows import Context, Node, RowSet, count, shifted
+from penstock.stages.shuffle.window_order import Window
+
+_STRAGGLER = 0.002  # Seconds between two looks for a thread that still copies from an old window.
+
+
+class Layout(Protocol):
+    """How positions fall into windows."""
+
+    @property
+    def num_windows(self) -> int:
+        """How many windows there are."""
+        ...
+
+    def start_of(self, window: int) -> int:
+        """Return the first position of a window; of the one after the last, the number of rows."""
+        ...
+
+    def window(self, number: int) -> Window:
+        """Return one window."""
+        ...
+
+
+class LoadingNode(Node):
+    """A node whose rows come in windows, and which can read rows of them."""
+
+    @abstractmethod
+    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+        """Read some of the rows of a window, as they are kept, to their places in `block`."""
+
+
+class _Loaded:
+    """One window in memory, or on its way there: the threads that need it load it together."""
+
+    __slots__ = (
+        "__weakref__",
+        "block",
+        "first",
+        "num_claimed",
+        "num_done",
+        "num_pieces",
+        "num_used",
+        "window",
+    )
+
+    def __init__(self, window: Window, block: Block, num_pieces: int) -> None:
+        self.window = window
+        self.block = block
+        self.num_pieces = num_pieces
+        self.num_claimed = 0
+        self.num_done = 0
+        self.first = window.start + window.num_rows
+        """The first position that was asked for: a stream may start within a window."""
+        self.num_used = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all positions from the first one on were copied, so that nobody will ask again."""
+        return self.num_used >= self.window.start + self.window.num_rows - self.first
+
+
+class Windows:
+    """The windows of one epoch that are in use."""
+
+    def __init__(
+        self, node: LoadingNode, layout: Layout, piece_rows: int, context: Context
+    ) -> None:
+        self.node = node
+        self.layout = layout
+        self.piece_rows = piece_rows
+        self.context = context
+        self.looks_ahead = context.ahead >= 2 and layout.num_windows > 1
+        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.changed = threading.Condition(self.lock)
+        self.making = threading.Lock()
+        self.made: tuple[int, Window] | None = None
+        self.loaded: dict[int, _Loaded] = {}
+        self.retired: list[weakref.ref[_Loaded]] = []
+        self.error: BaseException | None = None
+        self.shares = 0.0
+
+    def close(self) -> None:
+        """Let go of the windows."""
+        with self.lock:
+            self.loaded.clear()
+            self.made = None
+
+    def copy_all(self, rows: RowSet, numbers: range, out: Block) -> None:
+        """Copy the rows at some positions, of which all are in a few windows that follow each other."""
+        for number in numbers:
+            start, stop = self.layout.start_of(number), self.layout.start_of(number + 1)
+            mine: RowSet
+            if isinstance(rows, slice):
+                first, last = max(rows.start, start), min(rows.stop, stop)
+                mine, part = slice(first, last), out
+                if mine != rows:
+                    part = out.span(first - rows.start, last - rows.start)
+            else:
+                slots = np.flatnonzero((rows >= start) & (rows < stop))
+                mine, part = rows[slots], out if len(slots) == len(rows) else out.at(slots)
+            if count(mine):
+                self._copy(number, mine, part)
+
+    def _copy(self, number: int, positions: RowSet, out: Block) -> None:
+        loaded = self._complete(number)
+        inside = shifted(positions, -loaded.window.start)
+        out.copy_from(loaded.block, loaded.window.table[inside])
+        first = positions.start if isinstance(positions, slice) else int(positions.min())
+        with self.lock:
+            loaded.first = min(loaded.first, first)
+            loaded.num_used += count(positions)
+
+    def load_ahead(self, number: int, share: float) -> None:
+        """Load as much of a window as the use of the one before it has moved on."""
+        if not self.looks_ahead or number >= self.layout.num_windows:
+            return
+        loaded = self._begin(number, must=False)
+        if loaded is None:
+            return
+        with self.lock:
+            self.shares += share * loaded.num_pieces
+            pieces, self.shares = int(self.shares), self.shares % 1.0
+        for _ in range(pieces):
+            if not self._load_piece(loaded):
+                return
+
+    def _complete(self, number: int) -> _Loaded:
+        loaded = self._begin(number, must=True)
+        assert loaded is not None
+        while self._load_piece(loaded):
+            pass
+        with self.lock:
+            self.changed.wait_for(
+                lambda: loaded.num_done == loaded.num_pieces or self.error is not None
+            )
+            if self.error is not None:
+                raise self.error
+        return loaded
+
+    def _begin(self, number: int, *, must: bool) -> _Loaded | None:
+        """Return a window, with room for its rows; without `must` only if there is room now."""
+        with self.lock:
+            if number in self.loaded:
+                return self.loaded[number]
+        # Making the table takes a while, and the threads that copy from another window need no part in it.
+        if not self.making.acquire(blocking=must):
+            return None
+        try:
+            if self.made is None or self.made[0] != number:
+                self.made = number, self.layout.window(number)
+            window = self.made[1]
+        finally:
+            self.making.release()
+        with self.lock:
+            if number in self.loaded:
+                return self.loaded[number]
+            # The windows before the one in use are done with once the last thread lets go of them.
+            kept = 1 if self.looks_ahead else 0
+            over = [one for one in self.loaded if one < number - kept]
+            if not must and not all(self.loaded[old].is_used_up for old in over):
+                return (
+                    None  # A thread that is slow to start on its block would have to load it again.
+                )
+            for old in over:
+                self.retired.append(weakref.ref(self.loaded.pop(old)))
+            if not must and self._has_retired():
+                return None
+            while self._has_retired() and self.error is None:
+                # Nobody tells when a thread drops its reference, but it can't keep it for long: it
+                # is copying one block.
+                self.changed.wait(_STRAGGLER)
+            block = self.context.block(self.node, window.num_rows)
+            pieces = -(-window.num_rows // self.piece_rows)
+            self.loaded[number] = _Loaded(window, block, pieces)
+            return self.loaded[number]
+
+    def _has_retired(self) -> bool:
+        self.retired = [one for one in self.retired if one() is not None]
+        return bool(self.retired)
+
+    def _load_piece(self, loaded: _Loaded) -> bool:
+        """Load the next piece that nobody has begun; return whether there was one."""
+        with self.lock:
+            if loaded.num_claimed == loaded.num_pieces:
+                return False
+            piece = loaded.num_claimed
+            loaded.num_claimed += 1
+        try:
+            start = piece * self.piece_rows
+            rows = slice(start, min(start + self.piece_rows, loaded.window.num_rows))
+            self.node.load(loaded.window, rows, loaded.block, self.context)
+        except BaseException as error:
+            with self.lock:
+                self.error = error
+                self.changed.notify_all()
+            raise
+        with self.lock:
+            loaded.num_done += 1
+            if loaded.num_done == loaded.num_pieces:
+                loaded.block.finish()  # Not before: text has no place until its length is known.
+            self.changed.notify_all()
+        return True

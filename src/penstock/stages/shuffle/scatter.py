@@ -1,0 +1,244 @@
+"""The exact shuffle of what does not fit: rows are scattered to buckets on scratch disk.
+
+One pass reads the data from front to back and writes each row to the bucket that its position
+falls into. A bucket is then as large as a window: it is read at once, and put into order in memory.
+The order is the very one that the data would have in memory.
+"""
+
+import os
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.columns import Block, Fixed, raw_rows
+from penstock.core.order import Permutation
+from penstock.core.rows import Context, Index, Rows, RowSet, as_index, bounds, count
+from penstock.errors import StreamClosedError
+from penstock.io.atomic import check_space
+from penstock.io.errors import write_failure
+from penstock.io.local.reader import LocalReader
+from penstock.io.location import Location
+from penstock.memory import format_nbytes
+from penstock.stages.base.stage import Stage, StageRows
+from penstock.stages.shuffle.loading import LoadingNode, Windows
+from penstock.stages.shuffle.window_order import Window
+
+_BUCKET_NBYTES = 64 << 20
+_CHUNK_NBYTES = (
+    16 << 20
+)  # Read at once while scattering: large enough that a bucket gets long runs.
+_PIECE_NBYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Positions cut into buckets; a bucket keeps its rows in the order of their numbers."""
+
+    order: Permutation
+    bucket_rows: int
+
+    @property
+    def num_windows(self) -> int:
+        """How many buckets there are."""
+        return -(-self.order.num_rows // self.bucket_rows)
+
+    def start_of(self, window: int) -> int:
+        """Return the first position of a bucket."""
+        return min(self.order.num_rows, window * self.bucket_rows)
+
+    def window(self, number: int) -> Window:
+        """Return one bucket: where the row of each position is kept in it."""
+        start = self.start_of(number)
+        positions = np.arange(start, self.start_of(number + 1))
+        by_row = np.argsort(self.order.rows(positions), kind="stable")
+        table = np.empty(len(positions), np.int64)
+        table[by_row] = np.arange(len(positions))
+        return Window(start, np.empty(0, np.int64), table)
+
+
+class ScatteredRows(StageRows, LoadingNode):
+    """Rows in an exact random order, by way of scratch files as large as the data."""
+
+    def __init__(self, stage: Stage, node: Rows, *, seed: int) -> None:
+        super().__init__(stage, node)
+        if any(field.storage_shape is None for field in node.fields):
+            raise ValueError(
+                "shuffle(exact=True) of rows whose sizes differ, on storage, is not possible; "
+                "leave out exact=True, or .cache() them in memory first."
+            )
+        self.seed = seed
+        self.num_shuffles += 1
+        self.follows_epoch = True
+        self.chunk_rows = None
+        width = max(1, self.row_nbytes)
+        self.bucket_rows = max(1, _BUCKET_NBYTES // width)
+        self.step_rows = max(1, _CHUNK_NBYTES // width)
+
+    def order(self, epoch: int) -> Permutation:
+        """Return the order of one epoch: that of the same rows in memory."""
+        return Permutation(self.num_rows, (self.seed, epoch, self.input.num_shuffles))
+
+    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
+        """Return the numbers that rows have in the input."""
+        return self.order(epoch).rows(as_index(rows))
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from their buckets, after the pass that fills these."""
+        if not count(rows):
+            return
+        buckets = Buckets(self.order(context.epoch), self.bucket_rows)
+        first, last = (row // self.bucket_rows for row in bounds(rows))
+        if last - first > 1 or context.budget is None:
+            self.input.read(buckets.order.rows(as_index(rows)), out, context)
+            return
+        self._scratch(context, buckets).complete(context)
+        key = ("buckets", id(self), context.epoch)
+        piece = max(1, _PIECE_NBYTES // max(1, self.row_nbytes))
+        windows = context.resources.get(key, lambda: Windows(self, buckets, piece, context))
+        windows.copy_all(rows, range(first, last + 1), out)
+        windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
+
+    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+        """Read rows of a bucket from scratch."""
+        buckets = Buckets(self.order(context.epoch), self.bucket_rows)
+        out = block.span(rows.start, rows.stop)
+        scratch = self._scratch(context, buckets)
+        scratch.read(window.start + rows.start, out)
+
+    def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
+        key = ("scratch", id(self), context.epoch)
+        return context.resources.get(key, lambda: _Scratch(self, buckets, context.scratch))
+
+    def kept_nbytes(self, ahead: int) -> int:
+        """Return the bytes of a bucket, or two, or of what scattering takes if that is more."""
+        rows = min(self.num_rows, self.bucket_rows)
+        buckets = (1 if ahead < 2 else 2) * (self.block_nbytes(rows) + 16 * rows)
+        chunk = self.block_nbytes(min(self.num_rows, self.step_rows))
+        scattering = max(1, ahead) * (2 * chunk + self.input.staging_nbytes(self.step_rows))
+        return max(buckets, scattering) + self.input.kept_nbytes(ahead)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return nothing: what is needed is kept."""
+        return 0
+
+    def choice(self) -> str:
+        """Return how it shuffles, and what that costs."""
+        total = format_nbytes(self.num_rows * self.row_nbytes)
+        return (
+            f"exact, by scatter: each epoch writes {total} to scratch under the temporary folder (or "
+            f"with_options(scratch=...)) and reads it back in {Buckets(self.order(0), self.bucket_rows).num_windows} "
+            "buckets; resuming costs a pass; mixing 1.00"
+        )
+
+
+class _Scratch:
+    """Files without a name, one for each field: the system removes them however the process ends."""
+
+    def __init__(self, node: ScatteredRows, buckets: Buckets, folder: str | None) -> None:
+        self.node = node
+        self.buckets = buckets
+        self.widths = [field.nbytes for field in node.fields]
+        where = folder or tempfile.gettempdir()
+        check_space(Path(where), node.num_rows * sum(self.widths))
+        self.files = [os.open(where, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in self.widths]
+        self.readers = [
+            LocalReader(Location(f"/proc/self/fd/{file}", node.num_rows * width), direct=True)
+            for file, width in zip(self.files, self.widths, strict=True)
+        ]
+        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.changed = threading.Condition(self.lock)
+        self.num_claimed = 0
+        self.num_done = 0
+        self.num_chunks = -(-node.num_rows // node.step_rows)
+        self.filled = np.zeros(buckets.num_windows, np.int64)
+        self.error: BaseException | None = None
+
+    def close(self) -> None:
+        """Let go of the files, which removes them."""
+        for reader in self.readers:
+            reader.close()
+        for file in self.files:
+            os.close(file)
+        self.files = []
+
+    def complete(self, context: Context) -> None:
+        """Scatter all rows; the threads that wait for them do it together."""
+        while self._scatter_chunk(context):
+            pass
+        with self.lock:
+            self.changed.wait_for(
+                lambda: self.num_done == self.num_chunks or self.error is not None
+            )
+            if self.error is not None:
+                raise self.error
+
+    def _scatter_chunk(self, context: Context) -> bool:
+        with self.lock:
+            if self.num_claimed == self.num_chunks or self.error is not None:
+                return False
+            start = self.num_claimed * self.node.step_rows
+            stop = min(start + self.node.step_rows, self.node.num_rows)
+            self.num_claimed += 1
+            # Under the lock: where a row goes in its bucket depends on how many went there before.
+            owners = (
+                self.buckets.order.positions(np.arange(start, stop)) // self.buckets.bucket_rows
+            )
+            counts = np.bincount(owners, minlength=len(self.filled))
+            targets = self.filled + np.arange(len(self.filled)) * self.buckets.bucket_rows
+            self.filled += counts
+        try:
+            self._write(start, stop, owners, counts, targets, context)
+        except BaseException as error:
+            with self.lock:
+                self.error = error
+                self.changed.notify_all()
+            raise
+        with self.lock:
+            self.num_done += 1
+            self.changed.notify_all()
+        return True
+
+    def _write(
+        self, start: int, stop: int, owners: Index, counts: Index, targets: Index, context: Context
+    ) -> None:
+        if context.executor.is_closing:
+            raise StreamClosedError("the stream was closed.")
+        by_bucket = np.argsort(owners, kind="stable")
+        read = context.block(self.node.input, stop - start)
+        self.node.input.read(slice(start, stop), read, context)
+        ordered = context.block(self.node, stop - start)
+        ordered.copy_from(read.finish(), by_bucket)
+        ends = np.cumsum(counts)
+        for file, width, sink in zip(self.files, self.widths, ordered.sinks, strict=True):
+            assert isinstance(sink, Fixed)
+            if width == 0:
+                continue
+            memory = raw_rows(sink.rows, 1).reshape(-1).data
+            for bucket in np.flatnonzero(counts).tolist():
+                first, last = int(ends[bucket] - counts[bucket]), int(ends[bucket])
+                _write_all(file, memory[first * width : last * width], int(targets[bucket]) * width)
+            # The pages are not read again before much else is: they only push out better ones.
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def read(self, first: int, out: Block) -> None:
+        """Read the rows from `first` on from scratch, as many as `out` has room for."""
+        for reader, width, sink in zip(self.readers, self.widths, out.sinks, strict=True):
+            assert isinstance(sink, Fixed)
+            if width == 0:
+                continue
+            memory = raw_rows(sink.rows, 1).reshape(-1)
+            assert len(memory) == out.num_rows * width
+            # Past the page cache: nothing of it is read twice.
+            reader.read_into(memory, first * width)
+
+
+def _write_all(file: int, memory: memoryview, offset: int) -> None:
+    done = 0
+    try:
+        while done < len(memory):
+            done += os.pwrite(file, memory[done:], offset + done)
+    except OSError as error:
+        raise write_failure(error, file="scratch of shuffle(exact=True)") from error

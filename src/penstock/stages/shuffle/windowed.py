@@ -1,0 +1,102 @@
+"""A shuffle of rows on storage: windows of random blocks, loaded a little ahead of being used."""
+
+import itertools
+
+import numpy as np
+
+from penstock.core.columns import Block
+from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
+from penstock.memory import format_nbytes
+from penstock.stages.base.stage import Stage, StageRows
+from penstock.stages.shuffle.loading import LoadingNode, Windows
+from penstock.stages.shuffle.window_order import Window, WindowOrder
+
+_PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
+_TABLE_NBYTES = 16  # Bytes a row of the tables of a window.
+
+
+class WindowedRows(StageRows, LoadingNode):
+    """Rows in the order of a `WindowOrder`, read a window at a time."""
+
+    def __init__(self, stage: Stage, node: Rows, *, seed: int, window_nbytes: int) -> None:
+        super().__init__(stage, node)
+        assert node.chunk_rows is not None
+        self.seed = seed
+        self.num_shuffles += 1
+        self.follows_epoch = True
+        self.chunk_rows = None
+        self.block_rows = node.chunk_rows
+        self.window_blocks = max(1, window_nbytes // max(1, self.block_rows * self.row_nbytes))
+
+    def order(self, epoch: int) -> WindowOrder:
+        """Return the order of one epoch."""
+        words = (self.seed, epoch, self.input.num_shuffles)
+        return WindowOrder(self.num_rows, self.block_rows, self.window_blocks, words)
+
+    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
+        """Return the numbers that rows have in the input."""
+        return self.order(epoch).rows(as_index(rows))
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from their windows; rows from here and there are read one by one."""
+        if not count(rows):
+            return
+        order = self.order(context.epoch)
+        lowest, highest = bounds(rows)
+        first, last = order.window_of(lowest), order.window_of(highest)
+        if last - first > 1 or context.budget is None:
+            self.input.read(order.rows(as_index(rows)), out, context)
+            return
+        windows = context.resources.get(
+            (id(self), context.epoch), lambda: Windows(self, order, self.piece_rows, context)
+        )
+        windows.copy_all(rows, range(first, last + 1), out)
+        windows.load_ahead(last + 1, count(rows) / order.window_rows)
+
+    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+        """Read some blocks of a window."""
+        first, last = rows.start // self.block_rows, -(-rows.stop // self.block_rows)
+        blocks = window.blocks[first:last]
+        cuts = (np.flatnonzero(np.diff(blocks) != 1) + 1).tolist()
+        runs = []
+        for begin, end in itertools.pairwise([0, *cuts, len(blocks)]):
+            start, stop = (
+                int(blocks[begin]) * self.block_rows,
+                int(blocks[end - 1] + 1) * self.block_rows,
+            )
+            runs.append((start, min(stop, self.num_rows) - start))
+        self.input.read_runs(runs, block.span(rows.start, rows.stop), context)
+
+    def kept_nbytes(self, ahead: int) -> int:
+        """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
+        order = self.order(0)
+        windows = 1 if ahead < 2 or order.is_whole else 2
+        one = self.block_nbytes(order.window_rows) + _TABLE_NBYTES * order.window_rows
+        # Rows of no fixed size come in pieces, which are joined and put in order at the end.
+        varying = sum(field.nbytes for field in self.fields if field.storage_shape is None)
+        one += 2 * varying * order.window_rows
+        if any(field.storage_shape is None for field in self.fields):
+            windows += 2  # Pieces are joined, and then put in order.
+        return windows * one + self.input.kept_nbytes(ahead)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return what loading a piece of a window takes."""
+        return self.input.staging_nbytes(max(num_rows, self.piece_rows))
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows that one thread loads at a time: whole blocks."""
+        blocks = max(1, _PIECE_NBYTES // max(1, self.block_rows * self.row_nbytes))
+        return blocks * self.block_rows
+
+    def choice(self) -> str:
+        """Return how it shuffles, and how well."""
+        order = self.order(0)
+        nbytes = format_nbytes(order.window_rows * self.row_nbytes)
+        if order.is_whole:
+            return f"exact, by index: all {nbytes} are read into one window; mixing 1.00"
+        return (
+            f"windowed: {order.num_windows} windows of {order.window_rows} rows ({nbytes}) in random blocks "
+            f"of {self.block_rows} rows, {order.lanes} lanes; mixing {order.mixing():.2f}. "
+            'window="1GB" mixes further, exact=True fully'
+        )
