@@ -7,9 +7,9 @@ NATIVE := CMakeLists.txt $(wildcard src/native/*)
 # make test ARGS='-k shuffle -x'
 ARGS ?=
 # A little of everything that needs neither frameworks nor processes, in under a minute.
-QUICK := native/test_gather.py test_order.py test_errors.py test_layers.py test_chains.py \
-  memory/test_budget.py memory/test_ledger.py stream/test_user_code.py sources/test_generator.py \
-  sources/test_raw.py stages/test_scatter.py stages/test_sliding.py io/test_paths.py io/test_reader.py
+QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py test_chains.py \
+  memory/test_budget.py memory/test_ledger.py engine/stream/test_user_code.py sources/test_generator.py \
+  sources/test_raw.py stages/shuffle/test_scatter.py stages/test_window.py io/test_paths.py io/test_reader.py
 
 .PHONY: FORCE setup demo test quick check format-check lint types doctest soak bench sanitize fuzz format clean
 
@@ -38,8 +38,8 @@ demo: setup
 
 # The training runs are processes of their own, and go two at a time. (Exit code 5: ARGS chose none of them.)
 test: setup
-	$(PYTEST) -m "not soak" -n 2 tests/adapters $(ARGS) || test $$? -eq 5
-	$(PYTEST) -m "not soak" --ignore=tests/adapters tests $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m "not soak" -n 2 tests/feeds $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m "not soak" --ignore=tests/feeds tests $(ARGS) || test $$? -eq 5
 
 quick: setup
 	$(PYTEST) -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)

@@ -1,13 +1,16 @@
 """Folders of images: decoded rows, labels from folders, one size or ragged."""
 
+import json
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from tests.conformance import Case, assert_same, run
+from tests.sources.bad_files import THREADS, skipping
 from tests.sources.conformance import SourceConformance
 from tests.sources.formats import as_nobody
 
@@ -129,3 +132,61 @@ def test_no_permission_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a" / "1.png").chmod(0)
     with as_nobody(tmp_path / "a"), pytest.raises(PermissionError, match="chmod"):
         ps.from_files(tmp_path / "a" / "1.png")
+
+
+def write_images(folder: Path, count: int = 40) -> list[Path]:
+    paths = []
+    for number in range(count):
+        path = folder / ("cat", "dog")[number % 2] / f"{number:03}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 5, 3), number, np.uint8)).save(path)
+        paths.append(path)
+    return sorted(paths)
+
+
+def read_images(ds: ps.Dataset) -> tuple[list[int], Any]:
+    with ds.stream() as stream:
+        rows = [(int(row["image"][0, 0, 0]), int(row["label"])) for row in stream]
+        assert all(number % 2 == label for number, label in rows)
+        return [number for number, _ in rows], stream.report()
+
+
+def test_images_that_can_not_be_decoded_are_left_out(tmp_path: Path) -> None:
+    paths = write_images(tmp_path)
+    ds = ps.from_files(tmp_path)
+    cut, gone, other, wide = paths[3], paths[20], paths[21], paths[39]
+    Image.fromarray(np.full((4, 9, 3), 1, np.uint8)).save(wide)
+    sized = ps.from_files(tmp_path, size=(4, 5))
+    data = cut.read_bytes()
+    cut.write_bytes(data[:45])
+    gone.unlink()
+    other.write_bytes(b"GIF89a but not really")
+    good = [int(path.stem) for path in paths if path not in (cut, gone, other, wide)]
+    for threads in THREADS:
+        found, report = read_images(skipping(ds, threads=threads))
+        assert found == good
+        assert report.num_skipped == 4
+        assert all(
+            path.name in told
+            for path, told in zip((cut, gone, other, wide), report.skipped, strict=True)
+        )
+    assert read_images(skipping(sized))[1].num_skipped == 3
+    with ds.with_options(on_error="skip").stream() as stream:
+        states = [stream.state() for _ in stream]
+    for done in range(1, len(good)):
+        state = json.loads(json.dumps(states[done - 1]))
+        with skipping(ds).stream(state=state) as stream:
+            assert [int(row["image"][0, 0, 0]) for row in stream] == good[done:]
+    with pytest.raises(DataError, match=cut.name):
+        run(ds)
+    with pytest.raises(DataError, match=gone.name):
+        read_images(skipping(ds, max_errors=1))
+    # At the call: those that are looked at, and no class changes its number.
+    for path in paths[:20]:
+        path.write_bytes(b"no cat")
+    with pytest.raises(DataError, match=paths[0].name):
+        ps.from_files(tmp_path)
+    dogs = ps.from_files(tmp_path, on_error="skip")
+    found, report = read_images(dogs)
+    assert sorted(found) == [1, *range(5, 38, 2)]
+    assert report.num_skipped == 21

@@ -1,11 +1,13 @@
-"""Text: a row a line."""
+"""Text: a row a line, and lines that are no text left out on demand."""
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conformance import Case, Conformance, assert_same, run
+from tests.sources.bad_files import THREADS, read, skipping
 
 import penstock as ps
 from penstock.io.errors import DataError
@@ -61,3 +63,25 @@ def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
         run(ps.from_files(tmp_path / "a.txt"))
     (tmp_path / "a.txt").write_bytes(b"")
     assert run(ps.from_files(tmp_path / "a.txt")) == []
+
+
+def test_lines_that_are_no_text_are_left_out(tmp_path: Path) -> None:
+    lines = [f"line {number}".encode() for number in range(50_000)]
+    for number in (3, 49_999, 20_000, 20_001):
+        lines[number] = b"line \xff\xfe"
+    (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
+    ds = ps.from_files(tmp_path / "a.txt")
+    good = [number for number in range(50_000) if number not in (3, 49_999, 20_000, 20_001)]
+    for threads in THREADS:
+        found, report = read(skipping(ds, threads=threads))
+        assert found == good
+        assert report.num_skipped == 4
+        assert "line 4 is not UTF-8" in report.skipped[0]
+        assert "line 20001 is not UTF-8" in report.skipped[1]
+    with skipping(ds).stream() as stream:
+        for _ in range(20_005):
+            next(stream)
+        state = json.loads(json.dumps(stream.state()))
+    assert read(skipping(ds), state=state)[0] == good[20_005:]
+    with pytest.raises(DataError, match="line 4 is not UTF-8"):
+        run(ds)

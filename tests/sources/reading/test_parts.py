@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sources.bad_files import KINDS, LENGTH, MIDDLE, Kind, read, skipping, without
 from tests.sources.formats import as_nobody
-from tests.sources.skipping import KINDS, LENGTH, MIDDLE, Kind, read, skipping, without
 
 import penstock as ps
 from penstock.io.errors import DataError

@@ -74,7 +74,7 @@ def fail_at_200(row):
 
 def test_an_exception_names_function_line_and_row_and_has_the_remote_traceback():
     with pytest.raises(
-        ps.FunctionError, match=r"map\(fail_at_200\), test_processes.py:\d+.* row 200: KeyError"
+        ps.FunctionError, match=r"map\(fail_at_200\), test_placement.py:\d+.* row 200: KeyError"
     ) as caught:
         list(source().map(fail_at_200).with_options(processes=2))
     assert isinstance(caught.value.__cause__, KeyError)

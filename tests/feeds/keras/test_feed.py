@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SUITE = Path(__file__).parent / "keras_suite"
+SUITE = Path(__file__).parent / "suite"
 BACKENDS = ("tensorflow", "jax", "torch")
 
 
@@ -40,7 +40,7 @@ def test_keras(backend, suite):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(SUITE / suite)],
         env=environment(backend),
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.conformance import Case, Conformance, assert_same, run
 from tests.sources.conformance import SourceConformance
-from tests.sources.tfrecord_files import (
+from tests.sources.tfrecord.files import (
     FEATURES,
     FIXED,
     damaged,

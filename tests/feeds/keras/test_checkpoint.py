@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.test_keras import BACKENDS, environment
+from feeds.keras.test_feed import BACKENDS, environment
 
-SCRIPT = Path(__file__).with_name("keras_training.py")
+SCRIPT = Path(__file__).with_name("training.py")
 KINDS = {
     backend: ["rows", "filter", "steps", *([] if backend == "torch" else ["several"])]
     for backend in BACKENDS

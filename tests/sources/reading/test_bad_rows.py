@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance import Case, Conformance, assert_same, run
-from tests.sources.formats import as_nobody, rows_of, sample
-from tests.sources.skipping import (
+from tests.sources.bad_files import (
     CHUNK,
     KINDS,
     LENGTH,
@@ -27,6 +26,7 @@ from tests.sources.skipping import (
     without,
     write_zarr,
 )
+from tests.sources.formats import as_nobody, rows_of, sample
 
 import penstock as ps
 from penstock.errors import BudgetError

@@ -1,4 +1,4 @@
-"""What the Keras suite shares. It runs once a backend, in a process of its own: see ../test_keras.py."""
+"""What the Keras suite shares. It runs once a backend, in a process of its own: see ../test_feed.py."""
 
 import warnings
 

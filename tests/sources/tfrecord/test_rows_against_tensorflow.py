@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sources.tfrecord_files import framed, payloads, starts
+from tests.sources.tfrecord.files import framed, payloads, starts
 
 import penstock as ps
 from penstock.io.errors import DataError

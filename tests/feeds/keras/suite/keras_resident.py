@@ -1,19 +1,14 @@
 """Training on data that stays on the device is training on the same data, streamed."""
 
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 import penstock as ps
-from adapters.keras_suite.models import BACKEND, StepLosses, same_weights
+from feeds.keras.suite.keras_resume import Stop, StopAt
+from feeds.keras.suite.models import BACKEND, StepLosses, same_weights
+from feeds.keras.training import dataset
 from penstock.core.nest import flatten
-
-sys.path.insert(0, str(Path(__file__).parent))
-from keras_resume import Stop, StopAt
-from keras_training import dataset
 
 SEVERAL = 1 if BACKEND == "torch" else 3
 

@@ -1,17 +1,12 @@
-"""The checkpoint goes on exactly where it saved, whatever feeds the model. ../test_resume.py kills for real."""
-
-import sys
-from pathlib import Path
+"""The checkpoint goes on exactly where it saved, whatever feeds the model. ../test_checkpoint.py kills for real."""
 
 import keras
 import numpy as np
 import pytest
 
 import penstock as ps
-from adapters.keras_suite.models import BACKEND, same_weights
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from keras_training import NUM_ROWS, RowsSeen, dataset
+from feeds.keras.suite.models import BACKEND, same_weights
+from feeds.keras.training import NUM_ROWS, RowsSeen, dataset
 
 KINDS = ["rows", "filter", "steps"] + ([] if BACKEND == "torch" else ["several"])
 

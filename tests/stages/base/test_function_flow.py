@@ -101,7 +101,7 @@ def test_bad_rows_are_counted_and_the_first_are_told_with_their_traceback(
     assert report.num_skipped == len(BAD)
     assert len(report.skipped) == len(BAD)
     name = "picky" if stage == "map" else "is_fine"
-    assert report.skipped[1].startswith(f"{stage}({name}), test_bad_rows.py:")
+    assert report.skipped[1].startswith(f"{stage}({name}), test_function_flow.py:")
     assert "failed on row 3: KeyError: 'no row 3'" in report.skipped[1]
     assert f"in {name}" in report.skipped[1]
     assert "in inner" in report.skipped[1]

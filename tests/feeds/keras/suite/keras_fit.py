@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from adapters.keras_suite.models import BACKEND, StepLosses, make_model, same_weights
+from feeds.keras.suite.models import BACKEND, StepLosses, make_model, same_weights
 
 
 def both(x, y, *, batch_size=32, epochs=2, make=make_model, feed_data=None, **fit_options):

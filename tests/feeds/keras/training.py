@@ -1,6 +1,6 @@
-"""A training run that can be killed: trains, saves, and writes its final weights. Run by test_resume.py.
+"""A training run that can be killed: trains, saves, and writes its final weights. Run by test_checkpoint.py.
 
-Usage: keras_training.py FOLDER KIND [EPOCHS]. KIND is 'rows', 'filter', 'steps' or 'several'.
+Usage: training.py FOLDER KIND [EPOCHS]. KIND is 'rows', 'filter', 'steps' or 'several'.
 """
 
 import os

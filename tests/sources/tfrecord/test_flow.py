@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance import run
-from tests.sources.tfrecord_files import (
+from tests.sources.tfrecord.files import (
     FEATURES,
     FIXED,
     damaged,
