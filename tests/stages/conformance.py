@@ -1,9 +1,11 @@
 """The suite that every stage passes, after rows that can be had by number and after rows that can't."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.conformance import ALIGNMENT, Case, Conformance, assert_same, run
 
 import penstock as ps
@@ -17,6 +19,24 @@ ROWS: list[Any] = [(X[i], Y[i]) for i in range(NUM_ROWS)]
 
 def keep(*_: Any) -> bool:
     return True
+
+
+def is_odd(x: Any, y: Any) -> bool:
+    return bool(y % 2)
+
+
+def scaled(x: Any, y: Any) -> dict[str, Any]:
+    return {"sum": x.sum(), "x": x * 2, "name": str(y)}
+
+
+def ragged(x: Any, y: Any) -> Any:
+    return np.arange(y % 4)
+
+
+ODD = [row for row in ROWS if row[1] % 2]
+MAPPED = [scaled(*row) for row in ROWS]
+RAGGED_SPEC = ps.ArraySpec((None,), "int64")
+RAGGED_ROWS = [np.arange(y % 4) for y in Y]
 
 
 def numbered() -> ps.Dataset:
@@ -40,6 +60,38 @@ def default_need(ds: ps.Dataset) -> int:
 
 
 INPUTS: dict[str, Callable[[], ps.Dataset]] = {"rows": numbered, "flow": narrow}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Stages after one of the inputs, and in plain Python what they make of its rows, in every epoch."""
+
+    build: Callable[[ps.Dataset], ps.Dataset]
+    elements: list[Any]
+    is_pickled: bool = True
+
+
+def cases(chains: dict[str, Chain]) -> Any:
+    """The fixture `case` for a suite: each chain, after each of the inputs."""
+    every = {f"{name}, {kind}": (chain, kind) for name, chain in chains.items() for kind in INPUTS}
+
+    @pytest.fixture(params=every)
+    def case(self: Any, request: pytest.FixtureRequest) -> Case:
+        chain, kind = every[request.param]
+        return Case(
+            lambda: chain.build(INPUTS[kind]()),
+            chain.elements,
+            has_length=False,
+            is_pickled=chain.is_pickled,
+        )
+
+    return case
+
+
+def check(chain: Chain, kind: str) -> None:
+    """For a chain that differs from another only in an argument: what it gives is right."""
+    for threads in (0, 2):
+        assert_same(run(chain.build(INPUTS[kind]()).with_options(threads=threads)), chain.elements)
 
 
 def stack(rows: list[Any]) -> Any:

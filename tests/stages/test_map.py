@@ -4,9 +4,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tests.conformance import run
-from tests.stages.conformance import NUM_ROWS, numbered
+from tests.stages.conformance import (
+    MAPPED,
+    NUM_ROWS,
+    RAGGED_ROWS,
+    RAGGED_SPEC,
+    ROWS,
+    Chain,
+    StageConformance,
+    batches,
+    cases,
+    numbered,
+    ragged,
+    scaled,
+)
 
 import penstock as ps
+
+
+def batch_scaled(x: Any, y: Any) -> Any:
+    return x * 2, y + 1
+
+
+CHAINS: dict[str, Chain] = {
+    "map": Chain(lambda ds: ds.map(scaled), MAPPED),
+    "map with a spec": Chain(lambda ds: ds.map(ragged, spec=RAGGED_SPEC), RAGGED_ROWS),
+    "map of batches": Chain(
+        lambda ds: ds.batch(5).map(batch_scaled),
+        [(x * 2, y + 1) for x, y in batches(ROWS, 5)],
+    ),
+    "map to nothing": Chain(lambda ds: ds.map(lambda *_: ()), [()] * NUM_ROWS, is_pickled=False),
+}
+
+
+class TestMap(StageConformance):
+    case = cases(CHAINS)
 
 
 def noisy(x: Any, y: Any, random: np.random.Generator) -> Any:

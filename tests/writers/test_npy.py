@@ -1,9 +1,7 @@
-"""write(format="npy"): what it writes, that NumPy alone can read it, and that nothing breaks it half-way."""
+"""write(format="npy"): what it writes, that NumPy alone can read it, and what it refuses."""
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import zlib
@@ -15,15 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.conformance import Case, assert_same, run
-from tests.sources.conformance import SourceConformance
-from tests.stages.conformance import keep
+from tests.conformance import assert_same, run
+from tests.shards.nests import NESTS, NUM_ROWS, names, words
 
 import penstock as ps
-from penstock.io.errors import DataError, DiskFullError, TargetExistsError, WriteError
-from penstock.shards.rows import read_manifest
+from penstock.io.errors import DiskFullError, TargetExistsError, WriteError
 
-NUM_ROWS = 200
 DTYPES = [
     "bool", "i1", "u2", "<i4", ">i4", "u8", "f2", "f4", ">f8", "f16", "c8", "c16", "S5", "U3", "V7", "S0",
     "M8[ns]", "M8[D]", "m8[us]", "bfloat16", "float8_e4m3fn",
@@ -55,39 +50,6 @@ def test_every_dtype_comes_back(dtype, shape, tmp_path):
     assert_same(run(back), run(ps.from_arrays(array)))
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def words():
-    return ["é" * (i % 5) + str(i) for i in range(NUM_ROWS)]
-
-
-NESTS = {
-    "bare": np.arange(NUM_ROWS),
-    "tuple": (np.arange(NUM_ROWS), np.ones((NUM_ROWS, 2), "f4")),
-    "dict": {"b": np.arange(NUM_ROWS), "a": words()},
-    "numbered": {0: np.arange(NUM_ROWS), 1: np.arange(NUM_ROWS) * 2},
-    "nested": {"x": (np.arange(NUM_ROWS), {"y": words()}), "z": [w.encode() for w in words()]},
-    "odd names": {
-        "a/../b": np.arange(NUM_ROWS),
-        "a b": words(),
-        ".x": np.ones(NUM_ROWS),
-        "A B": words(),
-    },
-    "same names": {"x": words(), "x.values": np.arange(NUM_ROWS), "x.offsets": np.zeros(NUM_ROWS)},
-    "ragged": [np.arange(i % 7, dtype="i2") for i in range(NUM_ROWS)],
-    "ragged rows": [np.full((i % 4, 3), i, "f4") for i in range(NUM_ROWS)],
-    "ragged inside": {"r": [np.full((2, i % 4), i) for i in range(NUM_ROWS)]},
-    "ragged all over": (
-        [np.full((i % 3, 2, i % 4), i, "f8") for i in range(NUM_ROWS)],
-        np.arange(NUM_ROWS),
-    ),
-    "ragged and empty": [np.zeros((i % 3, 0), "u1") for i in range(NUM_ROWS)],
-    "surrogates": ["\ud800" + str(i) for i in range(NUM_ROWS)],
-}
-
-
 @pytest.mark.parametrize("name", NESTS)
 @pytest.mark.parametrize("shard_rows", [None, 77])
 def test_every_nest_comes_back(name, shard_rows, tmp_path):
@@ -104,14 +66,6 @@ def test_batches_come_back_as_they_are(name, tmp_path):
     ds = ps.from_arrays(NESTS[name]).padded_batch(7)
     ds.write(tmp_path / "out", shard_rows=13)
     assert_same(run(ps.from_files(tmp_path / "out")), run(ds))
-
-
-class TestConformance(SourceConformance):
-    @pytest.fixture(params=["tuple", "dict", "ragged all over", "ragged rows", "nested"])
-    def case(self, request, tmp_path):
-        nest = NESTS[request.param]
-        ps.from_arrays(nest).take(31).write(tmp_path / "out", shard_rows=9)
-        return Case(lambda: ps.from_files(tmp_path / "out"), run(ps.from_arrays(nest).take(31)))
 
 
 @settings(max_examples=25)
@@ -160,39 +114,6 @@ def test_numpy_alone_can_read_it(tmp_path):
             assert f"{zlib.crc32(np.load(file)):08x}" == record["crc32"]
 
 
-def test_fields_can_be_chosen(tmp_path):
-    ps.from_arrays({"x": np.arange(9), "t": words()[:9]}).write(tmp_path / "out", shard_rows=4)
-    back = ps.from_files(tmp_path / "out", fields=("t", "x"))
-    assert_same(run(back), list(zip(words()[:9], np.arange(9), strict=True)))
-    with pytest.raises(DataError, match="has no field 'y'"):
-        ps.from_files(tmp_path / "out", fields="y")
-
-
-def test_a_shuffle_of_what_was_written_is_the_same_however_it_is_sharded(tmp_path):
-    ds = ps.from_arrays(np.arange(20_000))
-    ds.write(tmp_path / "a", shard_rows=999)
-    ds.write(tmp_path / "b")
-    shuffled = [run(ps.from_files(tmp_path / name).shuffle(seed=5).batch(500)) for name in "ab"]
-    assert_same(*shuffled)
-
-
-def test_shards_do_not_depend_on_threads_or_the_budget(tmp_path):
-    ds = ps.from_arrays((words() * 50, np.arange(NUM_ROWS * 50))).filter(keep)
-    ds.write(tmp_path / "a", shard_rows=1001)
-    ds.with_options(threads=0, memory="1MB").write(tmp_path / "b", shard_rows=1001)
-    mine, theirs = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in "ab")
-    assert mine == theirs
-
-
-def test_long_text_is_cut_into_shards_by_its_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.shards.sequence.SHARD_NBYTES", 10_000)
-    ds = ps.from_arrays([b"x" * 999 for _ in range(100)])
-    ds.write(tmp_path / "out")
-    assert [shard.num_rows for shard in read_manifest(str(tmp_path / "out")).shards] == [11] * 9 + [
-        1
-    ]
-
-
 # -- what is there already ------------------------------------------------------------------------
 
 
@@ -218,125 +139,6 @@ def test_wrong_arguments_are_refused(tmp_path):
         ds.write(tmp_path / "out", shard_rows=0)
     with pytest.raises(ValueError, match="without end"):
         ds.repeat().write(tmp_path / "out")
-
-
-# -- interruptions --------------------------------------------------------------------------------
-
-
-def test_the_same_call_goes_on_after_an_error_and_redoes_no_finished_shard(tmp_path):
-    seen, fails = [], [True]
-
-    def f(x):
-        if fails[0] and x[0] == 700:
-            raise RuntimeError("not yet")
-        seen.append(int(x[0]))
-        return x
-
-    rows = np.repeat(np.arange(1000), 1000).reshape(1000, 1000)
-    ds = ps.from_arrays(rows).map(f, spec=ps.ArraySpec((1000,), "int64")).filter(keep)
-    ds = ds.with_options(threads=0)
-    with pytest.raises(ps.FunctionError, match="not yet") as raised:
-        ds.write(tmp_path / "out", shard_rows=100)
-    assert "finished shards are kept" in "".join(raised.value.__notes__)
-    assert not (tmp_path / "out").exists()
-    hidden = tmp_path / ".out.penstock-part"
-    done = len(list(hidden.glob("value-*.npy")))
-    before = {file.name: file.stat().st_mtime_ns for file in hidden.glob("value-*.npy")}
-    assert done > 0
-    seen.clear()
-    fails[0] = False
-    ds.write(tmp_path / "out", shard_rows=100)
-    assert min(seen) >= 100 * done
-    assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before} == before
-    assert_same(run(ps.from_files(tmp_path / "out")), list(rows))
-    assert names(tmp_path) == ["out"]
-
-
-def test_what_is_left_of_something_else_is_not_gone_on_with(tmp_path):
-    def f(x):
-        if x == 700:
-            raise RuntimeError("no")
-        return x
-
-    with pytest.raises(ps.FunctionError):
-        ps.from_arrays(np.arange(1000)).map(f).write(tmp_path / "out", shard_rows=100)
-    ps.from_arrays(np.arange(1000) * 2).write(tmp_path / "out", shard_rows=100)
-    assert_same(run(ps.from_files(tmp_path / "out")), list(np.arange(1000) * 2))
-
-
-WRITER = """
-import sys, numpy as np, penstock as ps
-x = np.arange(6_000_000)
-ds = ps.from_arrays((x, x.astype("f4")))
-if sys.argv[1] == "flow":
-    ds = ds.batch(1000).filter(lambda a, b: True).unbatch()
-print("ready", flush=True)
-ds.write(sys.argv[2], shard_rows=200_000)
-print("done", flush=True)
-"""
-
-
-def start(kind, path):
-    command = [sys.executable, "-c", WRITER, kind, str(path)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def kill_after(kind, path, seconds):
-    process = start(kind, path)
-    process.stdout.readline()
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-    process.communicate()
-
-
-def check_whole(path):
-    back = ps.from_files(path)
-    assert len(back) == 6_000_000
-    at = 0
-    for x, y in back.batch(500_000):
-        assert (x == np.arange(at, at + len(x))).all()
-        assert (y == np.arange(at, at + len(x)).astype("f4")).all()
-        at += len(x)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rows", "flow"])
-def test_a_kill_at_any_moment_can_be_gone_on_from(kind, tmp_path):
-    rng = random.Random(kind)
-    for _ in range(3):
-        if (tmp_path / "out").exists():
-            break
-        kill_after(kind, tmp_path / "out", rng.uniform(0.0, 0.3))
-    if not (tmp_path / "out").exists():
-        process = start(kind, tmp_path / "out")
-        assert process.communicate(timeout=120)[0].endswith("done\n")
-    check_whole(tmp_path / "out")
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", ["rows", "flow"])
-def test_fifty_kills_can_be_gone_on_from(kind, tmp_path):
-    rng = random.Random(kind)
-    for number in range(25):
-        path = tmp_path / f"out{number}"
-        kill_after(kind, path, rng.uniform(0.0, 1.0))
-        if not path.exists():
-            process = start(kind, path)
-            assert process.communicate(timeout=120)[0].endswith("done\n")
-        check_whole(path)
-
-
-@pytest.mark.slow
-def test_of_two_processes_one_writes_and_the_other_says_so(tmp_path):
-    processes = [start("rows", tmp_path / "out") for _ in range(2)]
-    ends = [(process.communicate(timeout=120), process.returncode) for process in processes]
-    assert min(code for _, code in ends) == 0
-    for (_, error), code in ends:
-        assert code == 0 or "another process is writing this" in error or "exists already" in error
-    check_whole(tmp_path / "out")
 
 
 # -- what can go wrong ----------------------------------------------------------------------------
@@ -389,69 +191,7 @@ def test_no_permission_is_a_clear_error(tmp_path):
         ps.from_arrays(np.arange(3)).write(tmp_path / "locked" / "out")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"version": 9}, "version 9 is not known"),
-        ({"format": "other"}, "must be one of format"),
-        ({"num_rows": 7}, "claims 7 rows"),
-        ({"shards": []}, "at least one shard"),
-        ({"fields": {"../value": {"shape": [], "dtype": "<i8"}}, "row": "../value"}, "damaged"),
-        ({"fields": {"value": {"shape": [], "dtype": "|O"}}}, "damaged"),
-        ({"fields": {"value": {"shape": [], "dtype": "<f8"}}}, "the manifest says otherwise"),
-        ({"fields": {"value": {"shape": [-1], "dtype": "<f8"}}}, "damaged"),
-        ({"row": ["value", "value"]}, "name each field once"),
-    ],
-)
-def test_a_manifest_that_lies_is_an_error(change, message, tmp_path):
-    ps.from_arrays(np.arange(9)).write(tmp_path / "out", shard_rows=4)
-    file = tmp_path / "out" / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    with pytest.raises(DataError, match=message):
-        ps.from_files(tmp_path / "out")
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xff", b"[" * 100_000])
-def test_a_manifest_that_is_none_is_an_error(text, tmp_path):
-    ps.from_arrays(np.arange(9)).write(tmp_path / "out")
-    (tmp_path / "out" / "manifest.json").write_bytes(text)
-    with pytest.raises(DataError, match=r"manifest"):
-        ps.from_files(tmp_path / "out")
-
-
-@pytest.mark.parametrize("wrong", [[0, 5, 3, 9], [-1, 0, 1, 2], [0, 1, 2, 1 << 60]])
-def test_offsets_that_lie_are_an_error(wrong, tmp_path):
-    ps.from_arrays([b"abc", b"def", b"ghi"]).write(tmp_path / "out")
-    np.save(tmp_path / "out" / "value.offsets-00000.npy", np.array(wrong))
-    with pytest.raises(DataError, match="offsets must rise"):
-        run(ps.from_files(tmp_path / "out"))
-
-
-def test_shapes_that_lie_are_an_error(tmp_path):
-    ps.from_arrays([np.ones((2, 3)), np.ones((3, 2))]).write(tmp_path / "out")
-    np.save(tmp_path / "out" / "value.shapes-00000.npy", np.array([[2, 3], [1 << 40, 2]]))
-    with pytest.raises(DataError, match="shapes do not fit"):
-        run(ps.from_files(tmp_path / "out"))
-
-
-def test_a_missing_file_is_an_error(tmp_path):
-    ps.from_arrays(np.arange(9)).write(tmp_path / "out", shard_rows=4)
-    (tmp_path / "out" / "value-00001.npy").unlink()
-    with pytest.raises(DataError, match=r"value-00001\.npy: there is no such file"):
-        ps.from_files(tmp_path / "out")
-
-
-# -- progress and memory --------------------------------------------------------------------------
-
-
-def test_there_is_no_bar_unless_stderr_is_a_terminal(tmp_path, capfd):
-    ps.from_arrays(np.arange(9)).write(tmp_path / "out")
-    assert capfd.readouterr().err == ""
-
-
-def test_a_bar_can_be_asked_for(tmp_path, capfd):
-    ps.from_arrays(np.arange(9)).write(tmp_path / "out", progress=True)
-    assert "9 rows" in capfd.readouterr().err
+# -- memory ---------------------------------------------------------------------------------------
 
 
 IN_A_CGROUP = """

@@ -5,6 +5,7 @@ import struct
 import zlib
 
 import numpy as np
+from tests.conformance import run
 
 import penstock as ps
 from penstock import _native
@@ -71,3 +72,15 @@ def damaged(path, at, value=None):
     data = bytearray(path.read_bytes())
     data[at] = data[at] ^ 0xFF if value is None else value
     path.write_bytes(bytes(data))
+
+
+def labels(ds):
+    """Read all rows, and return their labels."""
+    return [int(one["label"]) for one in run(ds)]
+
+
+def every_way(path, features=FIXED, **options):
+    """By number, shuffled, and from front to back."""
+    yield ps.from_tfrecord(path, features, **options)
+    yield ps.from_tfrecord(path, features, **options).shuffle(seed=0)
+    yield ps.from_tfrecord(path, features, index=False, **options).batch(3)

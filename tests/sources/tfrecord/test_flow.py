@@ -1,13 +1,14 @@
-"""on_error="skip": bad records are left out, counted and listed, and reading goes on after them."""
+"""Records from front to back: without an index, packed, and with bad records left out, counted and listed."""
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conformance import run
+from tests.conformance import Case, Conformance, run
 from tests.sources.tfrecord.files import (
     FEATURES,
     FIXED,
@@ -15,6 +16,7 @@ from tests.sources.tfrecord.files import (
     framed,
     header,
     payloads,
+    rows,
     starts,
     write,
 )
@@ -23,9 +25,48 @@ import penstock as ps
 from penstock.io.errors import DataError
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+class TestWithoutIndex(Conformance):
+    @pytest.fixture
+    def case(self, tmp_path):
+        paths = [write(tmp_path / f"{n}.tfrecord", payloads(8, 8 * n)) for n in range(3)]
+        make = lambda: ps.from_tfrecord(paths, FEATURES, index=False)  # noqa: E731
+        return Case(make, rows(24), has_length=False)
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+class TestPacked(Conformance):
+    @pytest.fixture
+    def case(self, tmp_path, compression):
+        paths = [write(tmp_path / f"{n}", payloads(8, 8 * n), compression) for n in range(3)]
+        return Case(lambda: ps.from_tfrecord(paths, FEATURES), rows(24), has_length=False)
+
+
+class TestSkipping(Conformance):
+    @pytest.fixture
+    def case(self, tmp_path):
+        path = write(tmp_path / "a.tfrecord", payloads(30))
+        places = starts(payloads(30))
+        for bad in (0, 7, 8, 29):
+            damaged(path, places[bad] + 14)
+        kept = [one for n, one in enumerate(rows(30)) if n not in (0, 7, 8, 29)]
+        make = lambda: ps.from_tfrecord(path, FEATURES).with_options(on_error="skip")  # noqa: E731
+        return Case(make, kept, has_length=False)
+
+
+def test_a_resume_without_an_index_goes_straight_to_its_byte(tmp_path):
+    path = write(tmp_path / "a.tfrecord", payloads(500))
+    ds = ps.from_tfrecord(path, FIXED, index=False)
+    with ds.stream() as stream:
+        for _ in range(321):
+            next(stream)
+        state = stream.state()
+    assert state["cursor"] == [0, starts(payloads(500))[321], 321]
+    damaged(path, 3)  # What was passed is not looked at again; its size and time stay the same.
+    os.utime(path, ns=(ds.node.locations[0].mtime_ns,) * 2)
+    assert [int(r["label"]) for r in run(ds, state=state)] == list(range(321, 500))
+
+
+# -- on_error="skip" ------------------------------------------------------------------------------
 
 
 def skipping(path, features=FIXED, max_errors=None, **options):

@@ -36,11 +36,6 @@ THEIRS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
 def serialized(number, random):
     def feature(kind, value):
         lists = {

@@ -1,40 +1,16 @@
-"""Batches as JAX, PyTorch and TensorFlow take them: the same rows, our memory, and never another's."""
+"""Batches as JAX and PyTorch take them: the same rows, our memory, and never another's."""
 
 import json
 
 import numpy as np
 import pytest
+from tests.feeds.batches import NUM_ROWS, arrays, dataset, expected, same
 
 import penstock as ps
 from penstock.core.nest import flatten
 
-jax = pytest.importorskip("jax")
-torch = pytest.importorskip("torch")
-
-NUM_ROWS = 500
-
-
-def arrays():
-    rng = np.random.default_rng(0)
-    return {"x": rng.random((NUM_ROWS, 7), np.float32), "n": np.arange(NUM_ROWS, dtype="int32")}
-
-
-def dataset(batch_size=32):
-    return ps.from_arrays(arrays()).shuffle(seed=0).batch(batch_size)
-
-
-def expected(ds, epoch):
-    with ds.stream(epoch=epoch) as stream:
-        return [[np.array(leaf) for leaf in flatten(batch)[0]] for batch in stream]
-
-
-def same(batches, wanted):
-    found = [[np.asarray(leaf) for leaf in flatten(batch)[0]] for batch in batches]
-    return len(found) == len(wanted) and all(
-        np.array_equal(a, b) and a.dtype == b.dtype
-        for mine, theirs in zip(found, wanted, strict=True)
-        for a, b in zip(mine, theirs, strict=True)
-    )
+pytest.importorskip("jax")
+pytest.importorskip("torch")
 
 
 FEEDS = {
@@ -134,88 +110,6 @@ def test_all_batches_can_be_kept(make):
     feed = make(ds.with_options(memory=ds.explain().need_nbytes))
     kept = [list(feed) for _ in range(3)]
     assert all(same(batches, expected(ds, epoch)) for epoch, batches in enumerate(kept))
-
-
-def test_jax_trains_the_same_on_the_smallest_budget_as_on_copies():
-    ds = dataset(16)
-    small = ds.with_options(memory=ds.explain().need_nbytes)
-
-    @jax.jit
-    def step(weights, batch):
-        return weights + 0.1 * batch["x"].mean(axis=0) * (1 + weights)
-
-    found = wanted = np.zeros(7, np.float32)
-    feed = small.to_jax()
-    for epoch in range(10):
-        for batch in feed:
-            found = step(found, batch)  # Runs later than this line.
-        for numbers, values in expected(ds, epoch):
-            wanted = step(wanted, {"x": values, "n": numbers})
-    assert np.array_equal(np.asarray(found), np.asarray(wanted))
-
-
-def test_jax_spreads_batches_by_a_sharding():
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    feed = dataset().to_jax(sharding=sharding)
-    assert next(iter(feed))["x"].sharding == sharding
-
-
-def test_torch_stands_where_a_data_loader_would():
-    feed = dataset().to_torch()
-    assert (feed.batch_size, len(feed), feed.num_workers) == (32, 16, 0)
-    batch = next(iter(feed))
-    assert batch["x"].dtype == torch.float32
-    assert batch["x"].shape == (32, 7)
-
-
-class FakeCuda:
-    """Notes what is asked of CUDA, in order."""
-
-    class Leaf:
-        def __init__(self, log):
-            self.log = log
-
-        def pin_memory(self):
-            self.log.append("pin")
-            return self
-
-        def to(self, target, *, non_blocking):
-            self.log.append(f"to {target.type} {non_blocking}")
-            return self
-
-        def record_stream(self, stream):
-            self.log.append(f"record {stream.name}")
-
-    def __init__(self):
-        self.log = []
-        self.type = "cuda"
-        self.cuda = self
-
-    def Stream(self, target):  # noqa: N802  # torch's name
-        return "side"
-
-    def stream(self, side):
-        import contextlib
-
-        self.log.append(f"enter {side}")
-        return contextlib.nullcontext()
-
-    name = "current"
-
-    def current_stream(self, target):
-        return self
-
-    def wait_stream(self, side):
-        self.log.append(f"wait {side}")
-
-
-def test_cuda_batches_go_through_pinned_memory_on_a_stream_of_their_own():
-    from penstock.feeds.torch.upload import uploader
-
-    cuda = FakeCuda()
-    leaf = FakeCuda.Leaf(cuda.log)
-    assert uploader(cuda, cuda)((leaf,)) == (leaf,)
-    assert cuda.log == ["enter side", "pin", "to cuda True", "wait side", "record current"]
 
 
 def test_text_and_single_rows_are_refused_with_the_cure(make):
