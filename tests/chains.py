@@ -194,7 +194,7 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
     if stage == "shard":
         count = draw(st.integers(1, 3))
         index = draw(st.integers(0, count - 1))
-        return ds.shard(index, count), model.with_rows(lambda rows, _: rows[index::count], **flow)
+        return ds.shard(count, index), model.with_rows(lambda rows, _: rows[index::count], **flow)
     if stage == "enumerate":
         start = draw(st.integers(0, 3))
         numbered = model.with_rows(

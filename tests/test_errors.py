@@ -108,7 +108,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an exact shuffle of a flow": (
         lambda: ds().filter(lambda x: True).shuffle(exact=True),
         ValueError,
-        r"needs rows that can be had by number, and filter\(<lambda>\) can only be read forward.*cache\(\).shuffle\(\)",
+        r"needs random access to the rows, and filter\(<lambda>\) can only be read forward.*cache\(\).shuffle\(\)",
     ),
     "cache of what never ends": (
         lambda: ds().repeat().cache(),
@@ -134,23 +134,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "padded_batch of 0": (lambda: ds().padded_batch(0), ValueError, "at least 1, got 0"),
     "padding that does not fit the dtype": (
-        lambda: ps.from_arrays(RAGGED).padded_batch(2, pad=0.5),
+        lambda: ps.from_arrays(RAGGED).padded_batch(2, padding_values=0.5),
         ValueError,
-        "pad for field 'value' must be a value of int64, got 0.5",
+        "padding_values for field 'value' must be a value of int64, got 0.5",
     ),
     "padding of text with a number": (
         lambda: (
             ps.from_arrays(np.arange(3))
             .map(lambda x: x, spec=ps.ArraySpec((None,), str))
-            .padded_batch(2, pad=0)
+            .padded_batch(2, padding_values=0)
         ),
         TypeError,
-        "pad for field 'value' must be str, got 0",
+        "padding_values for field 'value' must be str, got 0",
     ),
     "padding of another nest": (
-        lambda: ps.from_arrays({"a": RAGGED}).padded_batch(2, pad={"b": 0}),
+        lambda: ps.from_arrays({"a": RAGGED}).padded_batch(2, padding_values={"b": 0}),
         ValueError,
-        "pad must be one value, or a nest like a row",
+        "padding_values must be one value, or a nest like a row",
     ),
     "unbatch of single values": (
         lambda: ps.from_arrays(np.arange(3)).unbatch(),
@@ -185,12 +185,17 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "shard past the last": (
         lambda: ds().shard(3, 3),
         ValueError,
-        "needs 0 <= index < count, got index 3 and count 3",
+        "needs 0 <= index < num_shards, got num_shards=3 and index=3",
     ),
-    "shard as tf.data writes it": (
-        lambda: ds().shard(4, 1),
+    "shard with the index first": (
+        lambda: ds().shard(1, 4),
         ValueError,
-        "tf.data has the two the other way round",
+        r"shard\(num_shards, index\) needs 0 <= index < num_shards, got num_shards=1 and index=4",
+    ),
+    "reduce with the function first": (
+        lambda: ds().reduce(lambda total, x: total + x, 0),
+        TypeError,
+        r"right: ds.reduce\(0, lambda total, x: total \+ x\)",
     ),
     "enumerate from a fraction": (
         lambda: ds().enumerate(1.5),

@@ -95,7 +95,7 @@ def apply(
     if stage == "shard":
         count = draw(st.integers(1, 4))
         index = draw(st.integers(0, count - 1))
-        return ours.shard(index, count), theirs.shard(count, index), depth
+        return ours.shard(count, index), theirs.shard(count, index), depth
     if stage == "enumerate":
         if depth:
             return ours, theirs, depth  # The number has no batch axis: nothing could unbatch it.
@@ -174,7 +174,7 @@ def test_padded_batch(size: int, drop: bool, pad: int | None):
         None if pad is None else {"r": tf.constant(pad, tf.int64), "x": tf.constant(0, tf.int64)}
     )
     assert_agree(
-        ours.padded_batch(size, drop_remainder=drop, pad=pad),
+        ours.padded_batch(size, drop_remainder=drop, padding_values=pad),
         theirs.padded_batch(size, drop_remainder=drop, padding_values=values),
     )
 
@@ -234,7 +234,7 @@ def test_a_shape_that_may_differ_stays_so_through_a_map_as_in_tf_data():
 
 def test_reduce_folds_as_tf_data_does():
     x = np.arange(10)
-    ours = ps.from_arrays(x).reduce(lambda total, value: total * 2 + value, np.int64(1))
+    ours = ps.from_arrays(x).reduce(np.int64(1), lambda total, value: total * 2 + value)
     theirs = tf.data.Dataset.from_tensor_slices(x).reduce(
         np.int64(1), lambda total, value: total * 2 + value
     )

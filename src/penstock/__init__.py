@@ -8,15 +8,26 @@ from penstock.dataset import Dataset
 from penstock.engine.plan import Explanation
 from penstock.engine.stream import Report, Stream
 from penstock.errors import (
+    AccessError,
     BudgetError,
+    DataError,
+    DiskFullError,
+    FileChangedError,
+    FileError,
     FunctionError,
     LengthError,
+    MissingFileError,
+    NotAFileError,
     PenstockError,
     PenstockWarning,
+    ReadError,
+    RecordError,
     SpecMismatchError,
     StaleCacheError,
     StateError,
     StreamClosedError,
+    TargetExistsError,
+    WriteError,
 )
 from penstock.makers import (
     concatenate,
@@ -37,23 +48,34 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessError",
     "ArraySpec",
     "BudgetError",
+    "DataError",
     "Dataset",
+    "DiskFullError",
     "Explanation",
+    "FileChangedError",
+    "FileError",
     "FixedFeature",
     "FunctionError",
     "LengthError",
+    "MissingFileError",
+    "NotAFileError",
     "PenstockError",
     "PenstockWarning",
+    "ReadError",
+    "RecordError",
     "Report",
     "SpecMismatchError",
     "StaleCacheError",
     "StateError",
     "Stream",
     "StreamClosedError",
+    "TargetExistsError",
     "TensorFeature",
     "VarFeature",
+    "WriteError",
     "concatenate",
     "fit_arrays",
     "from_arrays",
@@ -85,3 +107,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_LATE[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return what is meant to be used; the modules that it is made of are not."""
+    return [*__all__, "__version__"]

@@ -1,9 +1,11 @@
 """The exceptions a user can meet, and the place in their code that a message names."""
 
+import errno
 import os
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
@@ -38,6 +40,135 @@ class LengthError(PenstockError, ValueError):
 
 class StreamClosedError(PenstockError, RuntimeError):
     """The stream was closed while it was read from."""
+
+
+class RecordError(PenstockError, ValueError):
+    """A single record can't be decoded: it is damaged, or not what was asked for.
+
+    `kind` is what is wrong in one word, `offset` the byte of the record at which it was noticed.
+    """
+
+    def __init__(self, message: str, *, kind: str, offset: int) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_record_error, (str(self), self.kind, self.offset)
+
+
+def _rebuild_record_error(message: str, kind: str, offset: int) -> RecordError:
+    return RecordError(message, kind=kind, offset=offset)
+
+
+class FileError(PenstockError):
+    """Base of the errors about one file, with its name, the place in it, and the cure.
+
+    >>> print(DataError("the header is cut off", file="x.npy", offset=6, cure="Copy it again."))
+    x.npy, byte 6: the header is cut off. Copy it again.
+    """
+
+    default_errno = 0  # of those that are an OSError too
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str,
+        offset: int | None = None,
+        row: int | None = None,
+        cure: str = "",
+        code: int | None = None,
+    ) -> None:
+        place = "".join(
+            f", {unit} {number}"
+            for unit, number in (("byte", offset), ("row", row))
+            if number is not None
+        )
+        super().__init__(f"{file}{place}: {problem.rstrip('.')}." + (f" {cure}" if cure else ""))
+        self.problem = problem
+        self.file = file
+        self.offset = offset
+        self.row = row
+        self.cure = cure
+        self.code = self.default_errno if code is None else code
+        _set_errno(self, self.code, file)
+
+    def __str__(self) -> str:
+        # OSError would write `[Errno 2]` before it.
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.problem, self.file, self.offset, self.row, self.cure, self.code)
+        return _rebuild, (type(self), *state)
+
+
+def _set_errno(error: BaseException, code: int, file: str) -> None:
+    if isinstance(error, OSError):  # for those who look there
+        error.errno = code
+        error.filename = file
+
+
+def _rebuild(
+    cls: type[FileError],
+    problem: str,
+    file: str,
+    offset: int | None,
+    row: int | None,
+    cure: str,
+    code: int | None,
+) -> FileError:
+    return cls(problem, file=file, offset=offset, row=row, cure=cure, code=code)
+
+
+class DataError(FileError, ValueError):
+    """A file cannot be read as what it should be; `on_error="skip"` may step over it."""
+
+
+class MissingFileError(DataError, FileNotFoundError):
+    """There is no such file."""
+
+    default_errno = errno.ENOENT
+
+
+class AccessError(DataError, PermissionError):
+    """The file is there, but this process may not read it."""
+
+    default_errno = errno.EACCES
+
+
+class NotAFileError(DataError, IsADirectoryError):
+    """A file was asked for, and something else is there."""
+
+    default_errno = errno.EISDIR
+
+
+class FileChangedError(DataError):
+    """The file is not the one that was listed: it shrank, grew, was rewritten or replaced."""
+
+
+class ReadError(DataError, OSError):
+    """The storage failed to give the bytes: a broken disk, a lost connection."""
+
+    default_errno = errno.EIO
+
+
+class WriteError(FileError, OSError):
+    """A file could not be written; never skipped."""
+
+    default_errno = errno.EIO
+
+
+class TargetExistsError(WriteError, FileExistsError):
+    """Something is already where the file should go."""
+
+    default_errno = errno.EEXIST
+
+
+class DiskFullError(WriteError):
+    """There is no room left where the file should go."""
+
+    default_errno = errno.ENOSPC
 
 
 class PenstockWarning(UserWarning):

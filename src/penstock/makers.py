@@ -1,16 +1,16 @@
 """Where datasets come from: arrays, files, generators, and other datasets."""
 
 import builtins
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.core.arguments import one_of, whole_number
 from penstock.core.lazy import lazy
 from penstock.core.rows import Node
 from penstock.dataset import Dataset, checked_seed
 from penstock.engine.plan import Options
 from penstock.errors import user_site
 from penstock.sources.arrays import Arrays
-from penstock.stages.base.stage import whole_number
 from penstock.stages.concatenate import concatenated
 from penstock.stages.mix import Mixing, mixed
 from penstock.stages.zip import zipped
@@ -18,6 +18,7 @@ from penstock.stages.zip import zipped
 if TYPE_CHECKING:
     from penstock.io.paths import PathLike
     from penstock.sources import files, generator
+    from penstock.sources.files import FormatName
     from penstock.sources.tfrecord import rows as tfrecord
 else:
     # A program uses one or two of them: `import penstock` does not wait for the others.
@@ -29,8 +30,11 @@ else:
 def from_arrays(nest: Any) -> Dataset:
     """Return a dataset whose row i is element i of every array of a nest.
 
-    Takes ndarrays of any dtype, memmaps, tensors, anything with shape, dtype and slicing, and
-    lists of bytes, str or arrays. Nothing is copied or read.
+    Nothing is copied or read.
+
+    Args:
+        nest: A nest of tuples and dicts of ndarrays of any dtype, memmaps, tensors, anything with shape,
+            dtype and slicing, and lists of bytes, str or arrays.
 
     >>> import numpy as np, penstock as ps
     >>> len(ps.from_arrays({"x": np.zeros((10, 3)), "y": np.zeros(10)}))
@@ -44,13 +48,17 @@ def from_generator(
     spec: Any,
     *,
     length: int | None = None,
-    rows_per_item: str = "one",
+    rows_per_item: Literal["one", "many"] = "one",
 ) -> Dataset:
     """Return the rows that a generator yields; it is started anew for every epoch.
 
-    `function` returns an iterator (or is an iterable object). Each row is checked against `spec`, a
-    nest of `ArraySpec`. `length` says how many rows there are, if that is known. With
-    `rows_per_item="many"` an item is a block of rows: every field has a first axis more.
+    Takes the memory of a stream.
+
+    Args:
+        function: Returns an iterator, or is an iterable object.
+        spec: A nest of `ArraySpec`; each row is checked against it.
+        length: How many rows there are, if that is known.
+        rows_per_item: With "many" an item is a block of rows: every field has a first axis more.
 
     >>> import penstock as ps
     >>> def squares():
@@ -75,6 +83,11 @@ def interleave(
 
     The order is the same whichever of them is faster. It ends when all have ended.
 
+    Args:
+        functions: Each returns an iterator.
+        spec: A nest of `ArraySpec`; each row is checked against it.
+        seed: The pattern it stands for; None draws one now, and keeps it.
+
     >>> import penstock as ps
     >>> ds = ps.interleave([lambda: iter([1, 1]), lambda: iter([2, 2])], ps.ArraySpec((), "int64"))
     >>> sorted(map(int, ds))
@@ -87,23 +100,29 @@ def from_files(
     paths: "PathLike | Iterable[PathLike]",
     fields: Any = None,
     *,
-    format: str | None = None,
+    format: "FormatName | None" = None,
     spec: Any = None,
     size: tuple[int, int] | None = None,
-    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
 ) -> Dataset:
     """Return the rows of files, as they lie there, in any of the formats.
 
-    `paths` is a path, a list, a glob, a folder or a URL; files come one after the other. `.npy`,
-    `.npz`, HDF5, Zarr, Parquet and Arrow files can be shuffled; CSV and text are read forward. A
-    folder of images (one folder a class) gives `image` and `label`; `size` resizes them.
+    There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
+    files; CSV, text and deflated `.npz` are read forward. Reads headers, no data.
 
-    `fields` names arrays or columns, as a nest like the row that is wanted. A raw file needs
-    `format="raw"` and the `spec` of a row; a CSV file takes a `spec` of {column: dtype}. Reads
-    headers, no data.
-
-    A file that can't be opened, or is not like the first, is an error here; `on_error="skip"` leaves
-    it out and names it in each report. What turns out bad later is a matter of `with_options`.
+    Args:
+        paths: A path, a list, a glob, a folder or a URL; files come one after the other. A folder of
+            images (one folder a class) gives `image` and `label`.
+        fields: The names of arrays or columns, as a nest like the row that is wanted; by default all.
+        format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
+            "zarr", "parquet", "arrow", "csv", "text" or "images".
+        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file.
+        size: The (height, width) that images are resized to.
+        storage_options: What fsspec needs to know to read URLs, such as credentials. It travels with
+            the dataset when that is pickled, and is never printed.
+        on_error: A file that can't be opened, or is not like the first, is an error here; "skip" leaves
+            it out and names it in each report. What turns out bad later is a matter of `with_options`.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -112,7 +131,15 @@ def from_files(
     >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
     [0, 1, 2, 3, 4]
     """
-    node = files.open_files(paths, fields, format=format, spec=spec, size=size, on_error=on_error)
+    node = files.open_files(
+        paths,
+        fields,
+        format=format,
+        spec=spec,
+        size=size,
+        storage_options=storage_options,
+        on_error=on_error,
+    )
     return Dataset(node, Options())
 
 
@@ -120,18 +147,26 @@ def from_tfrecord(
     paths: "PathLike | Iterable[PathLike]",
     features: Any = None,
     *,
-    compression: str | None = None,
+    compression: Literal["GZIP", "ZLIB", ""] | None = None,
     verify: bool = True,
     raw: bool = False,
     index: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Return the tf.train.Examples of TFRecord files, decoded without TensorFlow.
 
-    `features` is a nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; without it they
-    are inferred from the first records. `raw=True` gives each record as bytes. Files packed with
-    GZIP or ZLIB are known by their first bytes, and read forward; so are others with `index=False`.
-    Else one scan finds where records begin (8 bytes of memory each), and is kept in the user's cache
-    directory: rows then have numbers, a length, and an exact order. `verify` checks both checksums.
+    Args:
+        paths: A path, a list, a glob, a folder or a URL; files come one after the other.
+        features: A nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; by default they
+            are inferred from the first records.
+        compression: How the files are packed; by default told by their first bytes. Packed files are
+            read forward.
+        verify: Whether both checksums of each record are checked.
+        raw: Whether each record is given as bytes, without features.
+        index: Whether one scan finds where records begin (8 bytes of memory each), which is kept in the
+            user's cache directory: there is then random access, a length, and an exact order. Without
+            it, records are read forward.
+        storage_options: What fsspec needs to know to read URLs, such as credentials; never printed.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp() + "/out"
@@ -141,13 +176,23 @@ def from_tfrecord(
     [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
     node = tfrecord.open_tfrecord(
-        paths, features, compression=compression, verify=verify, raw=raw, index=index
+        paths,
+        features,
+        compression=compression,
+        verify=verify,
+        raw=raw,
+        index=index,
+        storage_options=storage_options,
     )
     return Dataset(node, Options())
 
 
 def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
     """Return rows that are tuples of one row of each dataset.
+
+    Args:
+        datasets: What to put side by side.
+        strict: Whether they must have as many rows; without it the shortest ends it.
 
     >>> import numpy as np, penstock as ps
     >>> a, b = ps.from_arrays(np.arange(2)), ps.from_arrays(np.arange(2) * 10)
@@ -175,11 +220,15 @@ def mix(
     *,
     weights: Sequence[float] | None = None,
     seed: int | None = 0,
-    stop: str = "first",
+    stop: Literal["first", "all"] = "first",
 ) -> Dataset:
     """Return rows of all datasets in the proportion of `weights`, in a seeded pattern.
 
-    `stop="first"` ends when a dataset has no row left for its turn, `stop="all"` when none has.
+    Args:
+        datasets: What to take rows from.
+        weights: The share of each; by default all have the same.
+        seed: The pattern it stands for; None draws one now, and keeps it.
+        stop: "first" ends when a dataset has no row left for its turn, "all" when none has.
 
     >>> import numpy as np, penstock as ps
     >>> a, b = ps.from_arrays(np.zeros(300)), ps.from_arrays(np.ones(100))
@@ -194,8 +243,7 @@ def mix(
         )
     if not all(0 < number < float("inf") for number in numbers):
         raise ValueError(f"the weights of mix must be greater than 0, got {list(numbers)}.")
-    if stop not in ("first", "all"):
-        raise ValueError(f'stop must be "first" or "all", got {stop!r}.')
+    one_of("stop", stop, ("first", "all"))
     return Dataset(mixed(nodes, Mixing(numbers, checked_seed(seed), stop)), options)
 
 

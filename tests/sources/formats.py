@@ -13,11 +13,10 @@ from tests.conformance import Case, assert_same, run
 from tests.sources.conformance import SourceConformance
 
 import penstock as ps
-from penstock.errors import PenstockError
-from penstock.io.errors import DataError, FileError
+from penstock.errors import DataError, PenstockError
 
 Columns = dict[str, Any]
-CLEAR = (FileError, PenstockError)
+CLEAR = PenstockError
 """The errors that name a file and a cure; anything else from a bad file is a bug."""
 
 

@@ -10,7 +10,7 @@ from tests.conformance import assert_same, run
 from tests.web_server import serving
 
 import penstock as ps
-from penstock.io.errors import DataError, MissingFileError
+from penstock.errors import DataError, MissingFileError
 from penstock.sources.files import FORMATS
 
 

@@ -13,8 +13,7 @@ from tests.conformance import Case, assert_same, run
 from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 import penstock as ps
-from penstock.errors import LengthError
-from penstock.io.errors import DataError
+from penstock.errors import DataError, LengthError
 
 PACKED: list[dict[str, Any]] = [
     {"chunks": (7, 3)},

@@ -15,7 +15,7 @@ from tests.sources.conformance import SourceConformance
 from tests.sources.formats import as_nobody
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 def image(number: int, height: int = 6, width: int = 5) -> np.ndarray:

@@ -12,7 +12,7 @@ from tests.conformance import assert_same, run
 from tests.sources.formats import Columns, FormatSuite
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 DTYPES = st.one_of(
     hnp.boolean_dtypes(),

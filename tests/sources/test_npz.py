@@ -8,8 +8,7 @@ from tests.conformance import Case, Conformance, assert_same, run
 from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 import penstock as ps
-from penstock.errors import LengthError
-from penstock.io.errors import DataError
+from penstock.errors import DataError, LengthError
 
 
 class TestStored(FormatSuite):

@@ -14,7 +14,7 @@ from tests.conformance import Case, assert_same, run
 from tests.sources.conformance import SourceConformance
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.sources.reading.leaves import InMemory
 from penstock.sources.reading.regions import FortranRegion, Region
 
@@ -118,9 +118,7 @@ next(stream)
 os.truncate({str(tmp_path / "a.npy")!r}, 5000)
 try:
     list(stream)
-except ps.PenstockError as error:
-    print(type(error))
-except ValueError as error:
+except ps.FileChangedError as error:
     print(error)
 """
     found = subprocess.run(

@@ -14,7 +14,7 @@ from tests.conformance import Case, assert_same, run
 from tests.sources.formats import Columns, FormatSuite, rows_of, sample
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 def table_of(columns: Columns) -> pa.Table:

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.formats import Columns, FormatSuite
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 class TestRaw(FormatSuite):

@@ -10,7 +10,7 @@ from tests.conformance import Case, Conformance, assert_same, run
 from tests.sources.bad_files import THREADS, read, skipping
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")))
 

@@ -39,7 +39,7 @@ CHAINS: dict[str, Chain] = {
         padded(RAGGED_ROWS, 4, 0),
     ),
     "padded_batch, with a value": Chain(
-        lambda ds: ds.map(ragged, spec=RAGGED_SPEC).padded_batch(4, pad=-1),
+        lambda ds: ds.map(ragged, spec=RAGGED_SPEC).padded_batch(4, padding_values=-1),
         padded(RAGGED_ROWS, 4, -1),
     ),
     "padded_batch, no remainder": Chain(
@@ -65,7 +65,7 @@ def test_arguments_at_their_limits(name: str, kind: str):
 
 def test_padded_batch_pads_each_batch_to_its_own_longest_row():
     rows = [np.ones((i % 3, i % 2 + 1), "i4") * i for i in range(7)]
-    found = run(ps.from_arrays(rows).padded_batch(3, pad=9))
+    found = run(ps.from_arrays(rows).padded_batch(3, padding_values=9))
     for start, batch in zip(range(0, 7, 3), found, strict=True):
         group = rows[start : start + 3]
         assert batch.shape == (len(group), *np.max([row.shape for row in group], axis=0))
@@ -78,7 +78,11 @@ def test_padded_batch_pads_text_and_dates_with_nothing():
     texts = [np.array(["a", "bb"][: i % 3], object) for i in range(3)]
     ds = ps.from_arrays(np.arange(3)).map(lambda i: texts[i], spec=ps.ArraySpec((None,), str))
     assert run(ds.padded_batch(3))[0].tolist() == [["", ""], ["a", ""], ["a", "bb"]]
-    assert run(ds.padded_batch(3, pad="-"))[0].tolist() == [["-", "-"], ["a", "-"], ["a", "bb"]]
+    assert run(ds.padded_batch(3, padding_values="-"))[0].tolist() == [
+        ["-", "-"],
+        ["a", "-"],
+        ["a", "bb"],
+    ]
     dates = [np.arange(i).astype("M8[D]") for i in range(3)]
     assert np.isnat(run(ps.from_arrays(dates).padded_batch(3))[0]).sum() == 3
 
@@ -95,7 +99,7 @@ def test_padded_batch_of_fields_that_need_it_and_fields_that_do_not():
     ds = ps.from_arrays(
         {"r": [np.arange(i) for i in range(5)], "x": np.arange(5), "t": list("abcde")}
     )
-    first = run(ds.padded_batch(3, pad={"r": -1, "x": None, "t": None}))[0]
+    first = run(ds.padded_batch(3, padding_values={"r": -1, "x": None, "t": None}))[0]
     assert first["r"].tolist() == [[-1, -1], [0, -1], [0, 1]]
     assert first["x"].tolist() == [0, 1, 2]
     assert first["t"].tolist() == ["a", "b", "c"]
@@ -159,7 +163,7 @@ class TestLengths(StageConformance):
 
 
 def test_fields_of_one_shape_have_nothing_in_the_place_of_a_length():
-    ds = ps.from_arrays((RAGGED, np.arange(COUNT))).padded_batch(4, pad=-1, lengths=True)
+    ds = ps.from_arrays((RAGGED, np.arange(COUNT))).padded_batch(4, padding_values=-1, lengths=True)
     ((_, lengths), *_) = ds
     assert lengths[0].tolist() == [0, 1, 2, 3]
     assert lengths[1] == ()

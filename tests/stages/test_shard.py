@@ -4,12 +4,12 @@ import pytest
 from tests.stages.conformance import INPUTS, ROWS, Chain, StageConformance, cases, check
 
 CHAINS: dict[str, Chain] = {
-    "shard": Chain(lambda ds: ds.shard(1, 4), ROWS[1::4]),
+    "shard": Chain(lambda ds: ds.shard(4, 1), ROWS[1::4]),
 }
 # Those that differ from another only in an argument are checked for what they give, in one test.
 LIMITS: dict[str, Chain] = {
-    "shard of one": Chain(lambda ds: ds.shard(0, 1), ROWS),
-    "shard with no rows": Chain(lambda ds: ds.shard(40, 50), []),
+    "shard of one": Chain(lambda ds: ds.shard(1, 0), ROWS),
+    "shard with no rows": Chain(lambda ds: ds.shard(50, 40), []),
 }
 
 

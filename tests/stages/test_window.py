@@ -23,8 +23,9 @@ import penstock as ps
 TEXTS = [str(i) * (i % 4) for i in range(NUM_ROWS)]
 
 
-def windows(rows: list[Any], size: int, stride: int = 1) -> list[Any]:
-    return [stack(rows[i : i + size]) for i in range(0, len(rows) - size + 1, stride)]
+def windows(rows: list[Any], size: int, shift: int = 1, stride: int = 1) -> list[Any]:
+    span = (size - 1) * stride + 1
+    return [stack(rows[i : i + span : stride]) for i in range(0, len(rows) - span + 1, shift)]
 
 
 def with_text() -> ps.Dataset:
@@ -34,25 +35,40 @@ def with_text() -> ps.Dataset:
 TEXT_ROWS = [{"t": t, "y": np.int64(i)} for i, t in enumerate(TEXTS)]
 WHOLE = batches(ROWS, 4, drop=True)
 CASES = {
-    "window": (lambda: numbered().window(5), windows(ROWS, 5)),
+    "window": (lambda: numbered().window(5, 1), windows(ROWS, 5)),
     "of one": (lambda: numbered().window(1), windows(ROWS, 1)),
-    "with a stride": (lambda: numbered().window(5, stride=3), windows(ROWS, 5, 3)),
-    "side by side": (lambda: numbered().window(4, stride=4), windows(ROWS, 4, 4)),
-    "with gaps": (lambda: numbered().window(2, stride=7), windows(ROWS, 2, 7)),
+    "with a shift": (lambda: numbered().window(5, shift=3), windows(ROWS, 5, 3)),
+    "side by side": (lambda: numbered().window(4), windows(ROWS, 4, 4)),
+    "with gaps": (lambda: numbered().window(2, shift=7), windows(ROWS, 2, 7)),
+    "with a stride": (lambda: numbered().window(3, 1, 4), windows(ROWS, 3, 1, 4)),
+    "with a stride and a shift": (
+        lambda: numbered().window(3, shift=5, stride=2),
+        windows(ROWS, 3, 5, 2),
+    ),
+    "with a stride, side by side": (
+        lambda: numbered().window(3, stride=2),
+        windows(ROWS, 3, 3, 2),
+    ),
+    "of one row each, far apart": (lambda: numbered().window(1, 2, 9), windows(ROWS, 1, 2, 9)),
     "of all rows": (lambda: numbered().window(NUM_ROWS), windows(ROWS, NUM_ROWS)),
-    "in batches": (lambda: numbered().window(5).batch(4), batches(windows(ROWS, 5), 4)),
-    "of windows": (lambda: numbered().window(5).window(3), windows(windows(ROWS, 5), 3)),
+    "in batches": (lambda: numbered().window(5, 1).batch(4), batches(windows(ROWS, 5), 4)),
+    "with a stride, in batches": (
+        lambda: numbered().window(2, 1, 3).batch(4),
+        batches(windows(ROWS, 2, 1, 3), 4),
+    ),
+    "of windows": (lambda: numbered().window(5, 1).window(3, 1), windows(windows(ROWS, 5), 3)),
     "of batches": (
-        lambda: numbered().batch(4, drop_remainder=True).window(2),
+        lambda: numbered().batch(4, drop_remainder=True).window(2, 1),
         windows(WHOLE, 2),
     ),
     "beside batches": (
-        lambda: ps.zip(numbered().batch(4, drop_remainder=True), numbered().window(3).take(5)),
+        lambda: ps.zip(numbered().batch(4, drop_remainder=True), numbered().window(3, 1).take(5)),
         list(zip(WHOLE, windows(ROWS, 3)[:5], strict=True)),
     ),
-    "of text": (lambda: with_text().window(3), windows(TEXT_ROWS, 3)),
+    "of text": (lambda: with_text().window(3, 1), windows(TEXT_ROWS, 3)),
+    "of text, with a stride": (lambda: with_text().window(3, 2, 2), windows(TEXT_ROWS, 3, 2, 2)),
     "of text, in batches": (
-        lambda: with_text().window(3).batch(4),
+        lambda: with_text().window(3, 1).batch(4),
         batches(windows(TEXT_ROWS, 3), 4),
     ),
 }
@@ -65,13 +81,20 @@ class TestWindow(StageConformance):
         return Case(make, elements)
 
 
-@given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 9), st.integers(1, 5))
+@given(
+    st.integers(0, 40),
+    st.integers(1, 12),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.integers(1, 5),
+)
 def test_windows_are_those_of_numpy_shuffled_or_not(
-    num_rows: int, size: int, stride: int, batch: int
+    num_rows: int, size: int, shift: int, stride: int, batch: int
 ):
     x = np.arange(num_rows * 2, dtype="i4").reshape(num_rows, 2)
-    expected = [x[i : i + size] for i in range(0, num_rows - size + 1, stride)]
-    ds = ps.from_arrays(x).window(size, stride=stride)
+    span = (size - 1) * stride + 1
+    expected = [x[i : i + span : stride] for i in range(0, num_rows - span + 1, shift)]
+    ds = ps.from_arrays(x).window(size, shift, stride)
     assert len(ds) == len(expected)
     assert_same(run(ds.with_options(threads=0)), expected)
     order = [
@@ -87,7 +110,7 @@ def test_windows_are_those_of_numpy_shuffled_or_not(
 def test_windows_of_a_file_are_those_of_its_array(tmp_path: Path):
     x = np.random.default_rng(0).normal(size=(1000, 3)).astype("f4")
     np.save(tmp_path / "x.npy", x)
-    ds = ps.from_files(tmp_path / "x.npy").window(20, stride=5)
+    ds = ps.from_files(tmp_path / "x.npy").window(20, shift=5)
     expected = np.lib.stride_tricks.sliding_window_view(x, 20, axis=0)[::5].swapaxes(1, 2)
     assert_same(run(ds), list(expected))
     found = run(ds.shuffle(seed=1).with_options(memory="512MB"))
@@ -95,12 +118,12 @@ def test_windows_of_a_file_are_those_of_its_array(tmp_path: Path):
 
 
 def test_windows_over_what_never_ends_have_no_end():
-    ds = ps.from_arrays(np.arange(3)).repeat().window(4)
+    ds = ps.from_arrays(np.arange(3)).repeat().window(4, 1)
     assert [w.tolist() for w in ds.take(3)] == [[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]]
 
 
 def test_a_window_takes_no_memory_of_the_size_of_all_windows():
-    ds = ps.from_arrays(np.broadcast_to(np.float32(1), (1 << 40,))).window(1000)
+    ds = ps.from_arrays(np.broadcast_to(np.float32(1), (1 << 40,))).window(1000, 1)
     assert len(ds) == (1 << 40) - 999
     assert ds.explain().total_nbytes < 100_000_000
     assert next(iter(ds.shuffle().batch(8))).shape == (8, 1000)
@@ -115,16 +138,18 @@ def test_a_window_that_fails_is_named_with_its_first_row():
     with pytest.raises(
         ps.FunctionError, match="failed on window 3, which starts with row 6: ValueError"
     ):
-        list(numbered().map(lambda x, y: y).window(4, stride=2).map(fails))
+        list(numbered().map(lambda x, y: y).window(4, shift=2).map(fails))
 
 
 def test_mistakes_are_told_when_the_chain_is_built():
     with pytest.raises(ValueError, match="size must be at least 1, got 0"):
         numbered().window(0)
+    with pytest.raises(ValueError, match="shift must be at least 1, got 0"):
+        numbered().window(2, shift=0)
     with pytest.raises(ValueError, match="stride must be at least 1, got 0"):
         numbered().window(2, stride=0)
     with pytest.raises(
-        ValueError, match=r"window\(3\) needs rows that can be had by number, and filter\(keep\)"
+        ValueError, match=r"window\(3\) needs random access to the rows, and filter\(keep\)"
     ):
         numbered().filter(keep).window(3)
     with pytest.raises(ValueError, match=r"window\(3\) can't stack rows whose shapes differ"):

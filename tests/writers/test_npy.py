@@ -17,7 +17,7 @@ from tests.conformance import assert_same, run
 from tests.shards.nests import NESTS, NUM_ROWS, names, words
 
 import penstock as ps
-from penstock.io.errors import DiskFullError, TargetExistsError, WriteError
+from penstock.errors import DiskFullError, TargetExistsError, WriteError
 
 DTYPES = [
     "bool", "i1", "u2", "<i4", ">i4", "u8", "f2", "f4", ">f8", "f16", "c8", "c16", "S5", "U3", "V7", "S0",

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance import assert_same, run
 
 import penstock as ps
-from penstock.io.errors import TargetExistsError
+from penstock.errors import TargetExistsError
 from penstock.writers.tfrecord import feature_of
 
 

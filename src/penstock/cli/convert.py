@@ -5,7 +5,6 @@ import sys
 import time
 
 from penstock.errors import PenstockError
-from penstock.io.errors import FileError
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
 from penstock.writers import WRITERS
@@ -29,7 +28,7 @@ def main(arguments: list[str]) -> int:
             overwrite=found.overwrite,
         )
         written = from_files(found.target) if found.format == "npy" else None
-    except (FileError, PenstockError, ValueError, TypeError, ImportError) as error:
+    except (PenstockError, ValueError, TypeError, ImportError) as error:
         print(f"penstock convert: {error}", file=sys.stderr)
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)

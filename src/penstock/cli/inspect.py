@@ -12,7 +12,6 @@ from penstock.core.rows import Node, Rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.dataset import Dataset
 from penstock.errors import PenstockError
-from penstock.io.errors import FileError
 from penstock.io.location import Location
 from penstock.io.paths import expand
 from penstock.makers import from_files
@@ -47,7 +46,7 @@ def main(arguments: list[str]) -> int:
         paths = found.paths[0] if len(found.paths) == 1 else found.paths
         for line in _lines(paths, fields, spec, found):
             print(line)
-    except (FileError, PenstockError, ValueError, TypeError, ImportError) as error:
+    except (PenstockError, ValueError, TypeError, ImportError) as error:
         print(f"penstock inspect: {error}", file=sys.stderr)
         return 1
     return 0

@@ -17,23 +17,28 @@ def walk(node: Node) -> Iterator[Node]:
 
 def fingerprint(node: Node) -> str:
     """Return a short text that is the same for chains that give the same rows in the same order."""
-    text = json.dumps([item.fingerprint() for item in walk(node)], sort_keys=True)
+    return _digest([item.fingerprint() for item in walk(node)])
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def made_from(node: Node) -> dict[str, Any]:
     """Return what rows were made from, as JSON: the chain, and the files with sizes and times.
 
-    A function counts by its name alone: what it does can't be told.
+    A function counts by its name alone: what it does can't be told. A stage has its call in words, for
+    messages, and its fingerprint, which alone is compared.
     """
     files = []
     for item in walk(node):
-        for location in _locations(item):
+        for location in item.locations:
             version = location.etag if location.mtime_ns is None else location.mtime_ns
             files.append([location.name, location.size, version])
     return {
         "fingerprint": fingerprint(node),
-        "stages": [item.describe() for item in walk(node)],
+        "stages": [[item.describe(), _digest(item.fingerprint())] for item in walk(node)],
         "files": files,
     }
 
@@ -41,13 +46,15 @@ def made_from(node: Node) -> dict[str, Any]:
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return what is different between two results of `made_from`; '' if nothing is."""
     was, stages = list(before.get("stages", [])), now["stages"]
-    for number, stage in enumerate(stages):
+    if not all(isinstance(stage, list) for stage in was):
+        return "it was made by another version of penstock"
+    for number, (call, digest) in enumerate(stages):
         if number >= len(was):
-            return f"stage {stage} was added"
-        if was[number] != stage:
-            return f"it was made by {was[number]}, and the dataset now has {stage}"
+            return f"stage {call} was added"
+        if was[number][1] != digest:
+            return f"it was made by {was[number][0]}, and the dataset now has {call}"
     if len(was) > len(stages):
-        return f"stage {was[len(stages)]} is gone"
+        return f"stage {was[len(stages)][0]} is gone"
     old = {name: (size, version) for name, size, version in before.get("files", [])}
     for name, size, version in now["files"]:
         if name not in old:
@@ -62,11 +69,3 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     if before.get("fingerprint") != now["fingerprint"]:
         return "the rows, seeds or arguments of its stages are different"
     return ""
-
-
-def _locations(node: Node) -> list[Any]:
-    """Return the files that a source reads, if it is one that knows."""
-    found = list(getattr(node, "locations", ()))
-    # Several sources keep their files one by one.
-    found += [part.location for part in getattr(node, "parts", ()) if hasattr(part, "location")]
-    return found

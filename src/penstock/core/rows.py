@@ -8,7 +8,7 @@ for as long as it can.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,30 @@ def plain_context(epoch: int = 0) -> Context:
     return Context(epoch, allocate_plain, Inline(), Clock(), Resources(), block_nbytes=1)
 
 
+class FileVersion(Protocol):
+    """A file that rows come from, and what tells this version of it from another."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        ...
+
+    @property
+    def mtime_ns(self) -> int | None:
+        """When it was last written, if it is a local file."""
+        ...
+
+    @property
+    def etag(self) -> str | None:
+        """What a server calls this version, if it says."""
+        ...
+
+
 class Node(ABC):
     """What both kinds have: the fields of a row, how many rows, and what they are made from."""
 
@@ -134,6 +158,8 @@ class Node(ABC):
     inputs: tuple["Node", ...] = ()
     num_shuffles: int = 0
     """How many shuffles stand before: each draws from numbers of its own."""
+    locations: Sequence[FileVersion] = ()
+    """The files that a source reads."""
     chunk_rows: int | None = None
     """Where rows lie on storage: how many it takes to make a read worth while. None in memory."""
     left_out: tuple[Exception, ...] = ()
@@ -164,7 +190,10 @@ class Node(ABC):
 
     @abstractmethod
     def fingerprint(self) -> Any:
-        """Return what the order of the rows depends on, as JSON; inputs not included."""
+        """Return what the order of the rows depends on, as JSON; inputs not included.
+
+        States and caches are told apart by it: it has no words in it that could be put otherwise.
+        """
 
     def keeps(self) -> dict[int, int]:
         """Return the bytes that outlive a stream, for each store of them that has to be filled.
@@ -191,6 +220,10 @@ class Node(ABC):
     def choice(self) -> str:
         """Return what was chosen for this node and why, for `explain()`; '' if nothing was."""
         return ""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know before running it, for `explain()`."""
+        return ()
 
     def like(self, other: "Node") -> None:
         """Take over what most stages leave as it is."""
@@ -288,10 +321,6 @@ class Flow(Node):
     @abstractmethod
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the most bytes it keeps, with its inputs, for blocks of this size."""
-
-    def notes(self) -> tuple[str, ...]:
-        """Return what a user should know before running it, for `explain()`."""
-        return ()
 
 
 class _Timed(Iterator[Parcel]):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.lib.format as npy
 
 from penstock.core.nest import flatten, unflatten
 from penstock.errors import SpecMismatchError
@@ -80,6 +81,10 @@ class ArraySpec:
             shape.append(mine if mine == theirs else None)
         return ArraySpec(shape, self.dtype)
 
+    def to_json(self) -> Any:
+        """Return it as JSON: the shape, and the dtype as `dtype_to_json` has it."""
+        return [list(self.shape), dtype_to_json(self.dtype)]
+
     def __repr__(self) -> str:
         return f"ArraySpec({self.shape}, {dtype_name(self.dtype)})"
 
@@ -139,3 +144,68 @@ def _dtype(dtype: Any) -> DType:
     if found.subdtype is not None:
         raise TypeError(f"put the sub-array of {found} into the shape instead.")
     return found
+
+
+def dtype_to_json(dtype: DType) -> Any:
+    """Return the dtype as JSON: 'bytes', '<f4', 'bfloat16', or a list of named columns."""
+    if not isinstance(dtype, np.dtype):
+        return dtype.__name__
+    descr = npy.dtype_to_descr(_without_metadata(dtype))
+    # The dtypes of ml_dtypes are plain bytes to an .npy file; only their name tells.
+    if dtype.kind == "V" and dtype.names is None and dtype.type is not np.void:
+        return dtype.name
+    return descr
+
+
+def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype without the notes that h5py puts into some, and that NumPy warns of losing."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_without_metadata(base), shape))
+    if dtype.names is None or dtype.fields is None:
+        return dtype if dtype.metadata is None else np.dtype(dtype.str)
+    fields = [dtype.fields[name] for name in dtype.names]
+    parts = [_without_metadata(field[0]) for field in fields]
+    is_plain = all(mine is field[0] for mine, field in zip(parts, fields, strict=True))
+    if is_plain and dtype.metadata is None:
+        return dtype
+    layout = {
+        "names": list(dtype.names),
+        "formats": parts,
+        "offsets": [field[1] for field in fields],
+        "itemsize": dtype.itemsize,
+    }
+    plain: np.dtype[Any] = np.dtype(layout, align=dtype.isalignedstruct)  # type: ignore[call-overload]
+    return plain
+
+
+def dtype_from_json(value: Any) -> Any:
+    """Return the dtype that `dtype_to_json` wrote; raises TypeError or ValueError."""
+    if value in ("bytes", "str"):
+        return value
+    if not isinstance(value, str):
+        return npy.descr_to_dtype(_descr(value))
+    if value[:1] in "<>|=":
+        return np.dtype(value)
+    try:
+        return np.dtype(value)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, value))
+
+
+def _descr(value: Any) -> Any:
+    """Return the lists of JSON as the tuples that NumPy wants."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise TypeError(f"no dtype: {value!r:.100}")
+    if len(value) == 2 and isinstance(value[1], list) and all(type(s) is int for s in value[1]):
+        return _descr(value[0]), tuple(value[1])  # (descr, shape)
+    columns: list[Any] = []
+    for one in value:
+        name, descr, *shape = one
+        title = tuple(name) if isinstance(name, list) else name
+        columns.append((title, _descr(descr), *(tuple(size) for size in shape)))
+    return columns

@@ -1,108 +1,158 @@
-"""What to_jax and to_torch return: iterate it, and each time it is the next epoch."""
+"""What every feed has, and the feed of a framework that is iterated over: each time, the next epoch."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.core.fingerprint import fingerprint
+from penstock.core.state import State, StateDict
 from penstock.engine.plan import Explanation
-from penstock.engine.stream import Report, Stream
-from penstock.errors import StateError
+from penstock.engine.stream import Report, Stream, open_stream
+from penstock.feeds.batches import num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.tables import Resident, ResidentStream
 from penstock.feeds.on_device.traffic import Traffic, counting
-from penstock.feeds.recipe import Recipe
-
-State = dict[str, Any]
+from penstock.outlets import Outlets
 
 
-class EpochFeed:
-    """Batches of a framework, epoch after epoch, with a state that can be saved."""
+class Feed(ABC):
+    """The batches of a dataset as one framework takes them, epoch after epoch."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        put: Convert,
-        residency: Residency,
-        traffic: Traffic,
-        *,
-        is_ahead: bool,
-    ) -> None:
-        """Make it of what puts a batch on the device; `is_ahead` if that runs beside the computation."""
-        self._recipe = recipe
-        self._put = put
-        self._residency = residency
-        self._is_ahead = is_ahead
-        self._next_epoch = 0
-        self._resume: State | None = None
-        self._stream: Stream | ResidentStream | None = None
-        self._state: State | None = None
-        self.traffic = traffic
+    source: Outlets
+    """The dataset that it reads."""
+    residency: Residency
+    """Where the data lives during training, and why."""
+
+    @property
+    def traffic(self) -> Traffic:
         """Bytes copied to the device so far."""
+        return self.residency.traffic
 
     def __len__(self) -> int:
-        count = self._recipe.num_batches
+        count = num_batches(self.source.node)
         if count is None:
             raise TypeError("the number of batches is unknown or infinite.")
         return count
 
-    def __iter__(self) -> Iterator[Any]:
-        state, self._resume = self._resume, None
-        epoch = self._next_epoch if state is None else int(state["epoch"])
-        self._next_epoch = epoch + 1
-        if self._residency.data is not None:
-            return self._resident(self._residency.data, epoch, state)
-        return self._streamed(epoch, state)
+    def __bool__(self) -> bool:
+        """Whether there is a feed: always, also where nobody knows how many batches it has."""
+        return True
 
-    def _streamed(self, epoch: int, state: State | None) -> Iterator[Any]:
-        put, count = self._put, counting(self.traffic, self._recipe.node.structure)
-        with self._recipe.stream(epoch=epoch, state=state, by_element=True) as stream:
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.source.node.describe()}: {self._standing()}>"
+
+    @abstractmethod
+    def _standing(self) -> str:
+        """Return where it stands, in words."""
+
+    @abstractmethod
+    def resume(self, state: StateDict) -> None:
+        """Let the next epoch that is read go on from a state of this dataset."""
+
+    @abstractmethod
+    def report(self) -> Report | None:
+        """Return what the epoch read last has done; None before the first."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what is still being read, and let go of what is on the device."""
+
+    def explain(self) -> Explanation:
+        """Return what reading will do, and where the data will be."""
+        return self.residency.noted(self.source.explain())
+
+    def _state_to_resume(self, state: StateDict) -> State:
+        """Return a state, after checking that it is one of this dataset."""
+        found = State.from_dict(state)
+        found.check(fingerprint(self.source.node))
+        return found
+
+
+def standing(position: State, total: int | None) -> str:
+    """Return where a feed stands, in words: 'epoch 2, after batch 12 of 313'."""
+    of = "" if total is None else f" of {total}"
+    return f"epoch {position.epoch}, after batch {position.element}{of}"
+
+
+class EpochFeed(Feed):
+    """Batches to iterate over: each `iter` is the next epoch. It has a state that can be saved."""
+
+    def __init__(
+        self, source: Outlets, put: Convert, residency: Residency, *, is_ahead: bool
+    ) -> None:
+        """Make it of what puts a batch on the device; `is_ahead` if that runs beside the computation."""
+        self.source = source
+        self.residency = residency
+        self._put = put
+        self._is_ahead = is_ahead
+        self._next_epoch = 0
+        self._resumed: State | None = None
+        self._stream: Stream | ResidentStream | None = None
+        self._handed: State | None = None
+        """After the batch handed out last, where the stream is one ahead of it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        begin, self._resumed = self._resumed, None
+        if begin is None:
+            begin = State(fingerprint(self.source.node), self._next_epoch)
+        self._next_epoch = begin.epoch + 1
+        self._handed = None
+        if self.residency.data is not None:
+            return self._resident(self.residency.data, begin)
+        return self._streamed(begin)
+
+    def _streamed(self, begin: State) -> Iterator[Any]:
+        node, options = self.source.node, self.source.options
+        put, count = self._put, counting(self.traffic, node.structure)
+        with open_stream(node, options, state=begin.to_dict(), by_element=True) as stream:
             self._stream = stream
             pending: tuple[State, Any] | None = None
             for batch in stream:
                 if not self._is_ahead:
-                    self._state = None
                     yield put(count(batch))
                     continue
-                ready, pending = pending, (stream.state(), put(count(batch)))
+                ready, pending = pending, (stream.position, put(count(batch)))
                 if ready is not None:
-                    self._state = ready[0]
+                    self._handed = ready[0]
                     yield ready[1]
             if pending is not None:
-                self._state = pending[0]
+                self._handed = pending[0]
                 yield pending[1]
 
-    def _resident(self, data: Resident, epoch: int, state: State | None) -> Iterator[Any]:
-        self._state = None
-        first = 0 if state else epoch
-        with ResidentStream(self._recipe, data, epoch=first, state=state) as stream:
+    def _resident(self, data: Resident, begin: State) -> Iterator[Any]:
+        with ResidentStream(self.source, data, begin) as stream:
             self._stream = stream
             yield from stream
 
-    def state(self) -> State:
-        """Return where the consumer stands, as a small dict that JSON can hold."""
-        if self._state is not None:
-            return self._state
+    @property
+    def position(self) -> State:
+        """Where the consumer stands."""
+        if self._resumed is not None:
+            return self._resumed
+        if self._handed is not None:
+            return self._handed
         if self._stream is not None:
-            return self._stream.state()
-        with self._recipe.stream(epoch=self._next_epoch) as stream:
-            return stream.state()
+            return self._stream.position
+        return State(fingerprint(self.source.node), self._next_epoch)
 
-    def resume(self, state: State) -> None:
-        """Let the next iteration go on from a state."""
-        if not {"epoch", "cursor"} <= set(state):
-            raise StateError(f"state must be a dict made by state(), got {state!r:.80}.")
-        self._resume = state
+    def _standing(self) -> str:
+        return standing(self.position, num_batches(self.source.node))
+
+    def state(self) -> StateDict:
+        """Return where the consumer stands, as a small dict that JSON can hold."""
+        return self.position.to_dict()
+
+    def resume(self, state: StateDict) -> None:
+        """Let the next iteration go on from a state of this dataset."""
+        self._resumed = self._state_to_resume(state)
 
     def report(self) -> Report | None:
         """Return what the epoch read last has done; None before the first."""
         return None if self._stream is None else self._stream.report()
 
-    def explain(self) -> Explanation:
-        """Return what reading will do, and where the data will be."""
-        return self._residency.noted(self._recipe.explain())
-
     def close(self) -> None:
         """End what is still being read, and let go of what is on the device."""
         if self._stream is not None:
             self._stream.close()
-        self._residency.close()
+        self.residency.close()

@@ -1,15 +1,15 @@
 """Many batches as one long one: what a framework is handed that cuts it up again in C++."""
 
 from penstock.core.columns import Block, Column, Fixed
+from penstock.core.rows import Node
 from penstock.feeds.alignment import Array
-from penstock.feeds.recipe import Recipe
+from penstock.feeds.batches import batch_size, has_random_access
 from penstock.stages.batch import BatchedRows
 
 
-def can_join(recipe: Recipe) -> bool:
+def can_join(node: Node) -> bool:
     """Whether the batches of a block can be cut up again by their size alone."""
-    node = recipe.node
-    if not recipe.is_addressable or recipe.batch_size is None:
+    if not has_random_access(node) or batch_size(node) is None:
         return False
     if not all(field.storage_shape is not None for field in node.fields):
         return False

@@ -1,15 +1,17 @@
-"""One reading of a dataset by Keras, from a state on: one epoch, or epochs without end."""
+"""One reading of a dataset by a framework that reads ahead: one epoch, or epochs without end."""
 
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.engine.stream import Stream
+from penstock.core.state import State
+from penstock.engine.stream import Stream, open_stream
+from penstock.feeds.batches import has_random_access, num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.long_batches import join
-from penstock.feeds.on_device.tables import Resident, ResidentStream, State
-from penstock.feeds.recipe import Recipe
+from penstock.feeds.on_device.tables import Resident, ResidentStream
+from penstock.outlets import Outlets
 
 Epoch = Stream | ResidentStream
 
@@ -17,37 +19,38 @@ Epoch = Stream | ResidentStream
 class Pass:
     """Batches in the order they are read, and the state after any of them.
 
-    Keras reads ahead of what it trains on, by as much as it likes, so that a state is asked for by
-    how many batches were trained on. Where batches can be had by number it follows from the number;
-    elsewhere the states of what was handed out are kept until `forget` is called.
+    Keras and tf.data read ahead of what is trained on, by as much as they like, so that a state is asked
+    for by how many batches were trained on. With random access it follows from the number; elsewhere the
+    states of what was handed out are noted until `forget` is called.
     """
 
     def __init__(
         self,
-        recipe: Recipe,
+        source: Outlets,
         prepare: Convert | None,
+        begin: State,
         *,
-        epoch: int,
-        state: State | None = None,
         is_continued: bool = False,
         is_recorded: bool = False,
         data: Resident | None = None,
         by_number: bool = False,
     ) -> None:
         """Open it; rows of `data` are gathered on the device, or only numbered, for tf.data to do so."""
-        self._recipe = recipe
+        self._source = source
         self._prepare = prepare
+        self._begin = begin
         self._data = data
         self._by_number = by_number
+        self._has_random_access = has_random_access(source.node)
+        self._total = num_batches(source.node)
         self.is_continued = is_continued
-        self._is_recorded = is_recorded and not recipe.is_addressable
-        self.first = self._open(epoch, state)
+        self._is_recorded = is_recorded and not self._has_random_access
+        self.first = self._open(begin)
         self.stream: Epoch | None = self.first
-        self._begin = self.first.state()
-        self.epoch = int(self._begin["epoch"])
+        self.epoch = begin.epoch
         self._states: deque[tuple[int, State]] = deque()
         self.handed = 0
-        """Batches handed out."""
+        """Batches handed out, where nobody knows how many there are."""
         self.is_ended = False
         """Whether the last batch was handed out."""
         self.on_last: Callable[[int], None] | None = None
@@ -55,20 +58,17 @@ class Pass:
         self.latest: Epoch = self.first
         """The stream read from last."""
 
-    def _open(self, epoch: int, state: State | None = None) -> Epoch:
+    def _open(self, begin: State) -> Epoch:
         if self._data is None:
-            return self._recipe.stream(epoch=epoch, state=state)
-        return ResidentStream(
-            self._recipe, self._data, epoch=epoch, state=state, by_number=self._by_number
-        )
+            return open_stream(self._source.node, self._source.options, state=begin.to_dict())
+        return ResidentStream(self._source, self._data, begin, by_number=self._by_number)
 
     @property
     def num_batches(self) -> int | None:
         """How many batches are left from where it starts; None where that is unknown or infinite."""
-        total = self._recipe.num_batches
-        if total is None or self.is_continued:
+        if self._total is None or self.is_continued:
             return None
-        return total - int(self._begin["element"])
+        return self._total - self._begin.element
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -99,14 +99,14 @@ class Pass:
         if isinstance(stream, ResidentStream):
             yield from stream.numbers()
             return
-        structure = self._recipe.node.structure
+        structure = self._source.node.structure
         for block, size in stream.blocks():
             yield structure.unflatten(join(block, size))
             del block
 
     def _next_epoch(self) -> None:
         self.epoch += 1
-        self.stream = self.latest = self._open(self.epoch)
+        self.stream = self.latest = self._open(State(self._begin.fingerprint, self.epoch))
 
     def _epoch(self, stream: Epoch) -> Iterator[Any]:
         prepare = self._prepare
@@ -128,17 +128,16 @@ class Pass:
 
     def _known_remaining(self, stream: Epoch) -> int | None:
         """Return how many batches there are to come, where the state follows from a number."""
-        total = self._recipe.num_batches
-        if total is None or not self._recipe.is_addressable:
+        if self._total is None or not self._has_random_access:
             return None
-        return total - (int(self._begin["element"]) if stream is self.first else 0)
+        return self._total - (self._begin.element if stream is self.first else 0)
 
     def _unknown(self, stream: Epoch) -> Iterator[Any]:
         """Yield batches one behind the stream, so as to know which is the last."""
         missing = object()
         current = next(stream, missing)
         while current is not missing:
-            state = stream.state() if self._is_recorded else None
+            state = stream.position if self._is_recorded else None
             following = next(stream, missing)
             if state is not None:
                 self._states.append((self.handed + 1, state))
@@ -157,27 +156,19 @@ class Pass:
 
     def state_after(self, count: int) -> State:
         """Return the state after the first `count` batches of this pass."""
+        num_rows = self._source.node.num_rows
+        if num_rows is not None and not self.is_continued:
+            # It ends with its epoch, however many are asked for.
+            count = min(count, num_rows - self._begin.element)
         if count <= 0:
             return self._begin
-        if self._recipe.is_addressable:
-            return self._numbered(count)
+        if self._has_random_access:
+            assert num_rows is not None
+            return self._begin.after(count, num_rows)
         for number, state in reversed(self._states):
             if number <= count:
                 return state
-        raise LookupError(f"the state after {count} batches was not kept.")
-
-    def _numbered(self, count: int) -> State:
-        total = self._recipe.node.num_rows
-        assert total is not None
-        epochs, element = divmod(int(self._begin["element"]) + count, total)
-        if epochs > 1 and not self.is_continued:
-            epochs, element = 1, 0
-        return {
-            **self._begin,
-            "epoch": int(self._begin["epoch"]) + epochs,
-            "element": element,
-            "cursor": element or None,
-        }
+        raise LookupError(f"the state after {count} batches was not noted.")
 
     def forget(self, count: int) -> None:
         """Drop the states before that after `count` batches."""

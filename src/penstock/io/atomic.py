@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.io.errors import DiskFullError, TargetExistsError, WriteError, write_failure
+from penstock.errors import DiskFullError, TargetExistsError, WriteError
+from penstock.io.failures import write_failure
 from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
 
 __all__ = ["atomic_directory", "atomic_file", "check_space", "remove_leftovers"]

@@ -1,11 +1,11 @@
 """A folder, here or behind a URL, as a store of bytes by key: what Zarr keeps its chunks in."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.io.errors import MissingFileError, read_failure
+from penstock.errors import MissingFileError
+from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
 from penstock.io.open import open_reader
 from penstock.io.remote import objects
@@ -57,13 +57,11 @@ class LocalKeys:
 class RemoteKeys:
     """Objects under a URL; requests are tried again as those of every reader."""
 
-    def __init__(
-        self, location: Location, storage_options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, location: Location) -> None:
         self.root = location.url.rstrip("/")
         self.num_missing = 0
         self._policy = RetryPolicy()
-        self._session = Session.share(self.root, storage_options or {})
+        self._session = Session.share(self.root, location.storage_options)
 
     def get(self, key: str, start: int, stop: int | None) -> bytes | None:
         """Return bytes `start` to `stop` of a key (negative: from its end), or None without one."""

@@ -1,7 +1,9 @@
 """Where one file is, and which version of it was seen there."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -58,6 +60,7 @@ class Location:
         mtime_ns: When a local file was last written; None if later writes are expected.
         etag: What a server calls this version, if it says.
         is_directory: Whether this is a folder that is read as one thing, such as a Zarr store.
+        storage_options: What fsspec needs to know to read it, such as credentials; never printed.
     """
 
     url: str
@@ -65,6 +68,7 @@ class Location:
     mtime_ns: int | None = None
     etag: str | None = None
     is_directory: bool = False
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_remote(self) -> bool:

@@ -1,7 +1,6 @@
 """The one way from a location to its bytes."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.lazy import lazy
 from penstock.io.local.reader import Access, LocalReader
@@ -19,7 +18,6 @@ def open_reader(
     *,
     direct: bool | None = None,
     access: Access = "normal",
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Reader:
     """Return a reader of the file; nothing is opened before the first read.
 
@@ -30,12 +28,11 @@ def open_reader(
             file system cannot, reads go through the cache and are dropped from it afterwards.
         access: What to tell the operating system about buffered reads: `sequential`, `random`, or
             `normal` if it shall guess.
-        storage_options: For URLs: what fsspec needs to know, such as credentials.
 
     Takes no memory of its own but for at most 8 MB of aligned buffers shared by all readers.
     """
     if location.is_remote:
-        return remote.RemoteReader(location, storage_options=storage_options)
+        return remote.RemoteReader(location)
     return LocalReader(location, direct=direct, access=access)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from penstock.core.lazy import lazy
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.local.listing import Selection, list_local
 from penstock.io.location import Location, is_url
 
@@ -55,6 +55,7 @@ def expand(
     >>> [file.name for file in expand([folder / "b.npy", folder / "*.npy"])]
     ['b.npy', 'a.npy']
     """
+    _check_options(storage_options)
     missed: list[DataError] | None = None if left_out is None else []
     selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
@@ -78,6 +79,12 @@ def expand(
     if not found:
         raise ValueError("paths must name at least one file, got an empty list.")
     return list(found.values())
+
+
+def _check_options(options: object) -> None:
+    if options is not None and not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise TypeError(f"storage_options must be a dict of what fsspec needs to know, got {kind}.")
 
 
 def _each(paths: object) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.io.errors import DataError, FileChangedError
+from penstock.errors import DataError, FileChangedError
 from penstock.io.location import Location
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]

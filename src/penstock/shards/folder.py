@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.io.errors import TargetExistsError, write_failure
+from penstock.errors import TargetExistsError
+from penstock.io.failures import write_failure
 from penstock.shards.layout import FieldLayout
 from penstock.shards.manifest import NAME, Manifest, shard_from_json, shard_to_json
 from penstock.shards.writing import ShardRecord, ShardWriter

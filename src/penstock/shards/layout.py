@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.lib.format as npy
 
 from penstock.core.spec import ArraySpec
 
@@ -106,46 +105,3 @@ def layouts_of(names: Sequence[str], specs: Sequence[ArraySpec]) -> tuple[FieldL
         taken |= {f"{stem}{role}".lower() for role in _ROLES}
         layouts.append(FieldLayout(stem, spec))
     return tuple(layouts)
-
-
-def dtype_to_json(spec: ArraySpec) -> Any:
-    """Return the dtype as JSON: 'bytes', '<f4', 'bfloat16', or a list of named columns."""
-    if not isinstance(spec.dtype, np.dtype):
-        return spec.dtype.__name__
-    descr = npy.dtype_to_descr(spec.dtype)
-    # The dtypes of ml_dtypes are plain bytes to an .npy file; only their name tells.
-    if spec.dtype.kind == "V" and spec.dtype.names is None and spec.dtype.type is not np.void:
-        return spec.dtype.name
-    return descr
-
-
-def dtype_from_json(value: Any) -> Any:
-    """Return the dtype that `dtype_to_json` wrote; raises TypeError or ValueError."""
-    if value in ("bytes", "str"):
-        return value
-    if not isinstance(value, str):
-        return npy.descr_to_dtype(_descr(value))
-    if value[:1] in "<>|=":
-        return np.dtype(value)
-    try:
-        return np.dtype(value)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, value))
-
-
-def _descr(value: Any) -> Any:
-    """Return the lists of JSON as the tuples that NumPy wants."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise TypeError(f"no dtype: {value!r:.100}")
-    if len(value) == 2 and isinstance(value[1], list) and all(type(s) is int for s in value[1]):
-        return _descr(value[0]), tuple(value[1])  # (descr, shape)
-    columns: list[Any] = []
-    for one in value:
-        name, descr, *shape = one
-        title = tuple(name) if isinstance(name, list) else name
-        columns.append((title, _descr(descr), *(tuple(size) for size in shape)))
-    return columns

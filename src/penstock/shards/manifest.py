@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.nest import Structure, flatten, unflatten
-from penstock.core.spec import ArraySpec
+from penstock.core.spec import ArraySpec, dtype_from_json, dtype_to_json
+from penstock.errors import DataError
 from penstock.io.atomic import atomic_file
-from penstock.io.errors import DataError
-from penstock.shards.layout import FieldLayout, dtype_from_json, dtype_to_json
+from penstock.shards.layout import FieldLayout
 from penstock.shards.writing import FileRecord, ShardRecord
 
 NAME = "manifest.json"
@@ -155,7 +155,7 @@ def _nest_to_json(nest: Any) -> Any:
 def _field_to_json(layout: FieldLayout) -> dict[str, Any]:
     return {
         "shape": list(layout.spec.shape),
-        "dtype": dtype_to_json(layout.spec),
+        "dtype": dtype_to_json(layout.spec.dtype),
         "arrays": {role: layout.stem + array.role for role, array in layout.arrays.items()},
     }
 

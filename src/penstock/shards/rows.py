@@ -2,15 +2,16 @@
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.npy_header import read_header
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
@@ -47,12 +48,13 @@ def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> File
                 cure="Run it again, and it goes on from there; or remove the folder.",
             )
         return None
-    return open_rows(folder, read_manifest(folder), request)
+    manifest = read_manifest(folder, request.storage_options)
+    return open_rows(folder, manifest, request)
 
 
-def read_manifest(folder: str) -> Manifest:
+def read_manifest(folder: str, storage_options: Mapping[str, Any] | None = None) -> Manifest:
     """Return the manifest of a folder."""
-    (location,) = expand(f"{folder}/{NAME}")
+    (location,) = expand(f"{folder}/{NAME}", storage_options=storage_options)
     if location.size > MAX_NBYTES:
         problem = f"a manifest must have at most {MAX_NBYTES} bytes, got {location.size}"
         raise DataError(problem, file=str(location))
@@ -72,7 +74,8 @@ def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
     field_of = {one.stem: field_of_shards(one, manifest.shards) for one in layouts}
 
     def attempt(one: tuple[int, ShardRecord]) -> tuple[Part, Location]:
-        return open_shard(folder, *one, layouts, field_of, direct=direct)
+        options = request.storage_options
+        return open_shard(folder, *one, layouts, field_of, direct=direct, storage_options=options)
 
     _, opened = kept(list(enumerate(manifest.shards)), attempt, request)
     parts, locations = [part for part, _ in opened], [location for _, location in opened]
@@ -103,6 +106,7 @@ def open_shard(
     field_of: dict[str, Field],
     *,
     direct: bool,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Part, Location]:
     """Return the fields of one shard, and its first file; checks names, sizes and headers."""
     leaves: dict[str, Leaf] = {}
@@ -110,7 +114,10 @@ def open_shard(
     for layout in layouts:
         arrays = {}
         for role in layout.arrays:
-            entries = _open_array(folder, layout, role, number, shard, direct=direct)
+            (location,) = expand(
+                f"{folder}/{layout.file_name(role, number)}", storage_options=storage_options
+            )
+            entries = _open_array(location, layout, role, number, shard, direct=direct)
             arrays[role] = entries
             locations.append(entries.location)
         leaves[layout.stem] = _leaf(layout, field_of[layout.stem], shard, arrays, direct=direct)
@@ -118,13 +125,18 @@ def open_shard(
 
 
 def _open_array(
-    folder: str, layout: FieldLayout, role: str, number: int, shard: ShardRecord, *, direct: bool
+    location: Location,
+    layout: FieldLayout,
+    role: str,
+    number: int,
+    shard: ShardRecord,
+    *,
+    direct: bool,
 ) -> StoredEntries:
     name = layout.file_name(role, number)
-    (location,) = expand(f"{folder}/{name}")
     cure = "It was changed or cut off since: write the folder again."
     if name not in shard.files:
-        raise DataError(f"the manifest does not list {name}", file=f"{folder}/{NAME}", cure=cure)
+        raise DataError("the manifest does not list it", file=str(location), cure=cure)
     if location.size != shard.files[name].nbytes:
         problem = f"it has {location.size} bytes, and the manifest says {shard.files[name].nbytes}"
         raise DataError(problem, file=str(location), cure=cure)

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.core.columns import Array, Fixed, Pieces, Ragged, Sink, Text, typed
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Index, RowSet
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.io.reader import Reader
 from penstock.shards.layout import ArrayLayout, FieldLayout

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Block, Column, Fixed, Index, Ragged, Text, raw_rows
-from penstock.io.errors import write_failure
+from penstock.io.failures import write_failure
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate
 from penstock.shards.layout import ArrayLayout, FieldLayout

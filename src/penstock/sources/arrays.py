@@ -71,7 +71,7 @@ class Arrays(Rows):
 
     def fingerprint(self) -> Any:
         """Return the fields and the number of rows, and on storage what windows are cut by."""
-        specs = [repr(field.spec) for field in self.fields]
+        specs = [field.spec.to_json() for field in self.fields]
         layout = [] if self.chunk_rows is None else [self.chunk_rows, self.row_nbytes]
         return ["arrays", specs, self.num_rows, *layout]
 

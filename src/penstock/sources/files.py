@@ -2,14 +2,15 @@
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from penstock.core.arguments import one_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
-from penstock.io.errors import DataError, MissingFileError
+from penstock.errors import DataError, MissingFileError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.paths import PathLike, expand
@@ -25,7 +26,10 @@ class Format:
     module: str
 
 
-FORMATS = {
+FormatName = Literal[
+    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "text", "images"
+]
+FORMATS: dict[FormatName, Format] = {
     "npy": Format((".npy",), "npy"),
     "npz": Format((".npz",), "npz"),
     "raw": Format((".bin", ".raw"), "raw"),
@@ -44,20 +48,22 @@ def open_files(
     paths: PathLike | Iterable[PathLike],
     fields: Any,
     *,
-    format: str | None,
+    format: FormatName | None,
     spec: Any,
     size: tuple[int, int] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     on_error: str = "raise",
 ) -> Node:
     """Return the rows of all files, one file after the other; reads their headers."""
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}.')
-    if format is not None and format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    one_of("on_error", on_error, ("raise", "skip"))
+    if format is not None:
+        one_of("format", format, FORMATS)
     for name in () if fields is None else flatten(fields)[0]:
         if not isinstance(name, str):
             raise TypeError(f"fields must be names of arrays, got {name!r}.")
-    request = Request(fields, spec, size, skip=on_error == "skip")
+    request = Request(
+        fields, spec, size, skip=on_error == "skip", storage_options=storage_options or {}
+    )
     written = open_written(paths, request) if format in (None, "npy") else None
     if written is not None:
         written.left_out = tuple(request.left_out)
@@ -74,13 +80,19 @@ def open_files(
 
 
 def _listed(
-    paths: PathLike | Iterable[PathLike], format: str | None, request: Request
+    paths: PathLike | Iterable[PathLike], format: FormatName | None, request: Request
 ) -> list[Location]:
     """Return the files that are meant: in a folder, those whose endings are known."""
     suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
     bad = request.left_out if request.skip else None
     try:
-        return expand(paths, suffixes=suffixes, recursive=format == "images", left_out=bad)
+        return expand(
+            paths,
+            suffixes=suffixes,
+            recursive=format == "images",
+            storage_options=request.storage_options,
+            left_out=bad,
+        )
     except MissingFileError:
         if not isinstance(paths, str | os.PathLike) or not Path(paths).is_dir():
             raise
@@ -95,10 +107,12 @@ def _listed(
         raise
 
 
-def _format(locations: Sequence[Location]) -> str:
-    found: dict[str, Location] = {}
+def _format(locations: Sequence[Location]) -> FormatName:
+    found: dict[FormatName, Location] = {}
     for location in locations:
-        kind = "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
+        kind: FormatName | None = (
+            "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
+        )
         if kind is None:
             raise DataError(
                 f"its format can't be told from {location.suffix or 'a name without an ending'!r}",

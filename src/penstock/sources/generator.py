@@ -12,7 +12,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import field_names, flatten, plain_keys
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
-from penstock.errors import FunctionError, LengthError, PenstockError, SpecMismatchError
+from penstock.errors import FunctionError, LengthError, SpecMismatchError
 from penstock.stages.base.functions import UserFunction, conformed
 from penstock.stages.unbatch import Unbatch
 
@@ -138,7 +138,8 @@ class GeneratorFlow(Flow):
 
     def fingerprint(self) -> Any:
         """Return the name of the function and the spec of the rows."""
-        return [self.describe(), [repr(field.spec) for field in self.fields]]
+        specs = [field.spec.to_json() for field in self.fields]
+        return ["generator", self.function.name, self.num_rows, specs]
 
 
 class _Filler:
@@ -167,7 +168,7 @@ class _Filler:
                 if odd is None:
                     break
                 self._put(odd[0])
-        except PenstockError:
+        except SpecMismatchError:
             raise
         except Exception as error:
             raise self.flow.function.failure(f"row {self.first + self.number}", error) from error

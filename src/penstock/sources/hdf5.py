@@ -10,7 +10,7 @@ from penstock.core.columns import column_of
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError, FileChangedError, FileError
+from penstock.errors import DataError, FileChangedError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader

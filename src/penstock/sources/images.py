@@ -10,8 +10,7 @@ from penstock.core.columns import Array, Block, Fixed, Pieces, column_of
 from penstock.core.fields import Field
 from penstock.core.rows import Context, RowSet, as_index
 from penstock.core.spec import ArraySpec
-from penstock.errors import SpecMismatchError
-from penstock.io.errors import DataError, FileError
+from penstock.errors import DataError, FileError, SpecMismatchError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.seekable import SeekableFile
@@ -147,7 +146,7 @@ class ImageRows(FaultyRows):
     def fingerprint(self) -> Any:
         """Return the classes and names of the files."""
         names = [location.name for location in self.locations]
-        return ["images", list(self.classes), names, repr(self.image.spec), list(self.names)]
+        return ["images", list(self.classes), names, self.image.spec.to_json(), list(self.names)]
 
     def choice(self) -> str:
         """Return how they are read, and which label is which folder."""

@@ -10,7 +10,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context, Cursor, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.npy_header import NpyHeader
 from penstock.io.formats.npz_members import (
     STAGING_NBYTES,
@@ -124,6 +124,7 @@ class DeflatedFlow(SkippableFlow):
         self, parts: Sequence[DeflatedPart], names: Sequence[str], structure: Structure
     ) -> None:
         self.parts = parts
+        self.locations = [part.location for part in parts]
         self.names = names
         self.structure = structure
         self.fields = tuple(parts[0].fields()[name] for name in names)
@@ -222,7 +223,8 @@ class DeflatedFlow(SkippableFlow):
     def fingerprint(self) -> Any:
         """Return names, sizes and fields of the files."""
         files = [[part.location.name, part.location.size, part.num_rows] for part in self.parts]
-        return ["skip", files] if self.skip else files
+        specs = [field.spec.to_json() for field in self.fields]
+        return ["deflated npz", files, list(self.names), specs, self.skip]
 
 
 def _after(number: int, start: int, offset: int) -> Cursor:

@@ -10,7 +10,7 @@ from penstock.core.columns import Ragged, Text, merge
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError, FileError
+from penstock.errors import DataError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader

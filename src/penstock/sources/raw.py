@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.core.rows import Rows
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.parts import Part, Request, kept

@@ -13,7 +13,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import flatten
 from penstock.core.rows import Context, Cursor, Index, Parcel
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.lines import PIECE_NBYTES, Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
@@ -121,7 +121,7 @@ class TextFlow(SkippableFlow):
     def fingerprint(self) -> Any:
         """Return names and sizes of the files."""
         files = [[location.name, location.size] for location in self.locations]
-        return ["text", files, "skip"] if self.skip else ["text", files]
+        return ["text", files, self.skip]
 
 
 def _lines(data: bytes, used: int, allocate: Allocate) -> Text:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -40,13 +41,17 @@ class Batch(Stage):
     batch_size: int
     drop_remainder: bool = False
 
-    def build(self, node: Node) -> Node:
-        """Return the rows in batches."""
+    def check(self, node: Node) -> None:
+        """Raise if rows differ in shape."""
         check_batchable(node.fields, field_names(node.structure), f"batch({self.batch_size})")
-        if isinstance(node, Rows):
-            return BatchedRows(self, node)
-        assert isinstance(node, Flow)
-        return BatchedFlow(self, node)
+
+    def of_rows(self, rows: Rows) -> Node:
+        """Return the rows in batches."""
+        return BatchedRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the rows in batches."""
+        return BatchedFlow(self, flow)
 
     def num_batches(self, num_rows: int | None) -> int | None:
         """Return how many batches `num_rows` rows make."""
@@ -94,6 +99,10 @@ class Batch(Stage):
         """Return the call."""
         rest = ", drop_remainder=True" if self.drop_remainder else ""
         return f"batch({self.batch_size}{rest})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["batch", self.batch_size, self.drop_remainder]
 
 
 class BatchedRows(StageRows):

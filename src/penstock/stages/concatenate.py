@@ -46,7 +46,7 @@ class _Concatenated(Node):
 
     def fingerprint(self) -> Any:
         """Return what it is."""
-        return self.describe()
+        return ["concatenate", len(self.inputs)]
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
         """Return other inputs, one after the other."""

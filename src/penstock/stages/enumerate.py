@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -32,16 +33,21 @@ class Enumerate(Stage):
 
     start: int = 0
 
-    def build(self, node: Node) -> Node:
+    def of_rows(self, rows: Rows) -> Node:
         """Return the rows with their numbers."""
-        if isinstance(node, Rows):
-            return EnumeratedRows(self, node)
-        assert isinstance(node, Flow)
-        return EnumeratedFlow(self, node)
+        return EnumeratedRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the rows with their numbers."""
+        return EnumeratedFlow(self, flow)
 
     def describe(self) -> str:
         """Return the call."""
         return f"enumerate({self.start or ''})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["enumerate", self.start]
 
 
 def _add_number(node: Node) -> None:

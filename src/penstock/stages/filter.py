@@ -17,6 +17,7 @@ from penstock.core.rows import (
     Index,
     Node,
     Parcel,
+    Rows,
     rows_per_block,
 )
 from penstock.core.spec import ArraySpec
@@ -40,9 +41,13 @@ class Filter(Stage):
     skip: bool = False
     """Whether rows that the function fails on are left out."""
 
-    def build(self, node: Node) -> Node:
+    def of_rows(self, rows: Rows) -> Node:
         """Return a flow: how many rows pass is only known at the end."""
-        return FilteredFlow(self, as_flow(node))
+        return self.of_flow(as_flow(rows))
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the rows that pass."""
+        return FilteredFlow(self, flow)
 
     def describe(self) -> str:
         """Return the call."""
@@ -50,7 +55,7 @@ class Filter(Stage):
 
     def fingerprint(self) -> Any:
         """Return the name of the function."""
-        return [self.describe(), "skip"] if self.skip else [self.describe()]
+        return ["filter", self.function.name, self.skip]
 
     def apply(
         self,

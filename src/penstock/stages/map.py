@@ -42,9 +42,13 @@ class Map(Stage):
     skip: bool = False
     """Whether rows that the function fails on are left out."""
 
-    def build(self, node: Node) -> Node:
+    def of_rows(self, rows: Rows) -> Node:
         """Return the mapped rows; runs the function once unless its spec is given."""
-        return self.made(node, *(self._declared() if self.spec is not None else self._found(node)))
+        return self.made(rows, *self._result(rows))
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the mapped rows; runs the function once unless its spec is given."""
+        return self.made(flow, *self._result(flow))
 
     def made(
         self, node: Node, structure: Structure, fields: tuple[Field, ...]
@@ -64,6 +68,10 @@ class Map(Stage):
             # What it returns is known: the function need not be tried again.
             return stage.made(node, mapped.structure, mapped.fields)
         return stage.build(node)
+
+    def _result(self, node: Node) -> tuple[Structure, tuple[Field, ...]]:
+        """Return what the function makes of a row: as declared, or found by a trial."""
+        return self._found(node) if self.spec is None else self._declared()
 
     def _declared(self) -> tuple[Structure, tuple[Field, ...]]:
         leaves, structure = flatten(self.spec)
@@ -147,7 +155,7 @@ class Map(Stage):
 
     def fingerprint(self) -> Any:
         """Return the name of the function, not its code: a comment may change between runs."""
-        return [self.describe(), "skip"] if self.skip else [self.describe()]
+        return ["map", self.function.name, self.seed, self.skip]
 
 
 def call(

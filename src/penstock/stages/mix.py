@@ -121,8 +121,9 @@ class _Mixed(Node):
         return self.mixing.describe()
 
     def fingerprint(self) -> Any:
-        """Return the call: all of it tells in the order."""
-        return self.mixing.describe()
+        """Return all of its arguments: each tells in the order."""
+        mixing = self.mixing
+        return ["mix", list(mixing.weights), mixing.seed, mixing.stop]
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
         """Return the same mix of other inputs."""

@@ -22,11 +22,11 @@ from penstock.core.columns import (
 )
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, field_names, flatten, tuple_of, unflatten
-from penstock.core.rows import Flow, Node, Rows
+from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.memory import Allocate
 from penstock.stages.base.grouping import Grouping
-from penstock.stages.batch import Batch, BatchedFlow, BatchedRows
+from penstock.stages.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class PaddedBatch(Batch):
 
     def build(self, node: Node) -> Node:
         """Return the rows in padded batches."""
-        stage = replace(self, pads=_pads(self.pad, node))
+        # The zero-argument form of super() is lost when slots make a new class.
+        return Batch.build(replace(self, pads=_pads(self.pad, node)), node)
+
+    def check(self, node: Node) -> None:
+        """Raise if lengths are asked for that are all the same."""
         if self.lengths and not any(None in field.spec.shape for field in node.fields):
             raise ValueError(
                 f"{self.describe()} needs a field whose shape differs from row to row, got {node.spec}; "
                 "leave lengths=True out."
             )
-        if isinstance(node, Rows):
-            return BatchedRows(stage, node)
-        assert isinstance(node, Flow)
-        return BatchedFlow(stage, node)
 
     def fields(self, node: Node) -> tuple[Field, ...]:
         """Return the fields of a batch, and after them those of the lengths."""
@@ -102,7 +102,6 @@ class PaddedBatch(Batch):
     ) -> Ragged:
         """Return padded batches; text without dimensions needs no padding."""
         if None not in spec.shape:
-            # The zero-argument form of super() is lost when slots make a new class.
             return Batch.group(self, number, rows, lengths, spec, allocate)
         assert isinstance(rows, Ragged)
         return padded(rows, lengths, spec, self.pads[number], allocate)
@@ -110,9 +109,26 @@ class PaddedBatch(Batch):
     def describe(self) -> str:
         """Return the call."""
         rest = ", drop_remainder=True" if self.drop_remainder else ""
-        rest += f", pad={self.pad!r}" if self.pad is not None else ""
+        rest += f", padding_values={self.pad!r}" if self.pad is not None else ""
         rest += ", lengths=True" if self.lengths else ""
         return f"padded_batch({self.batch_size}{rest})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return [
+            "padded_batch",
+            self.batch_size,
+            self.drop_remainder,
+            [_pad_to_json(pad) for pad in self.pads],
+            self.lengths,
+        ]
+
+
+def _pad_to_json(pad: Any) -> Any:
+    """Return the padding of one field as JSON, in words that no version of NumPy writes otherwise."""
+    if pad is None or isinstance(pad, str):
+        return pad
+    return pad.hex() if isinstance(pad, bytes) else np.asarray(pad).tobytes().hex()
 
 
 def _open_axes(spec: ArraySpec) -> list[int]:
@@ -171,7 +187,7 @@ def _pads(pad: Any, node: Node) -> tuple[Any, ...]:
     if structure != node.structure:
         if len(values) != 1 or structure != flatten(0)[1]:
             raise ValueError(
-                f"pad must be one value, or a nest like a row {node.spec}, got {pad!r}."
+                f"padding_values must be one value, or a nest like a row {node.spec}, got {pad!r}."
             )
         values = list(itertools.repeat(values[0], len(node.fields)))
     names = field_names(node.structure)
@@ -187,7 +203,9 @@ def _pad(value: Any, field: Field, name: str) -> Any:
         if value is None:
             return dtype()
         if not isinstance(value, dtype):
-            raise TypeError(f"pad for field {name!r} must be {dtype.__name__}, got {value!r}.")
+            raise TypeError(
+                f"padding_values for field {name!r} must be {dtype.__name__}, got {value!r}."
+            )
         return value
     if value is None:
         return np.array("NaT", dtype) if dtype.kind in "mM" else np.zeros((), dtype)
@@ -195,6 +213,6 @@ def _pad(value: Any, field: Field, name: str) -> Any:
     made = given.astype(dtype, casting="unsafe")
     if not np.array_equal(made, given, equal_nan=dtype.kind in "fc"):
         raise ValueError(
-            f"pad for field {name!r} must be a value of {dtype_name(dtype)}, got {value!r}."
+            f"padding_values for field {name!r} must be a value of {dtype_name(dtype)}, got {value!r}."
         )
     return made

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,13 @@ class Repeat(Stage):
 
     count: int | None
 
-    def build(self, node: Node) -> Node:
+    def of_rows(self, rows: Rows) -> Node:
         """Return the passes one after the other."""
-        if isinstance(node, Rows):
-            return RepeatedRows(self, node)
-        assert isinstance(node, Flow)
-        return RepeatedFlow(self, node)
+        return RepeatedRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the passes one after the other."""
+        return RepeatedFlow(self, flow)
 
     def num_rows(self, rows: int | None) -> int | None:
         """Return how many rows all passes have together."""
@@ -54,6 +56,10 @@ class Repeat(Stage):
     def describe(self) -> str:
         """Return the call."""
         return f"repeat({'' if self.count is None else self.count})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["repeat", self.count]
 
 
 def _twice(tops: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
-"""shard: every count-th row, where it stands in the chain."""
+"""shard: every num_shards-th row, where it stands in the chain."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,39 +25,44 @@ from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 @dataclass(frozen=True, slots=True)
 class Shard(Stage):
-    """Rows index, index + count, index + 2 * count, and so on."""
+    """Rows index, index + num_shards, index + 2 * num_shards, and so on."""
 
+    num_shards: int
     index: int
-    count: int
 
     def __post_init__(self) -> None:
         """Check that the shard is one of those there are."""
-        if not 0 <= self.index < self.count:
+        if not 0 <= self.index < self.num_shards:
             raise ValueError(
-                f"shard(index, count) needs 0 <= index < count, got index {self.index} and count "
-                f"{self.count}; tf.data has the two the other way round."
+                "shard(num_shards, index) needs 0 <= index < num_shards, "
+                f"got num_shards={self.num_shards} and index={self.index}."
             )
 
-    def build(self, node: Node) -> Node:
-        """Return every count-th row."""
-        if isinstance(node, Rows):
-            return ShardedRows(self, node)
-        assert isinstance(node, Flow)
-        return ShardedFlow(self, node)
+    def of_rows(self, rows: Rows) -> Node:
+        """Return the rows of this shard."""
+        return ShardedRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the rows of this shard."""
+        return ShardedFlow(self, flow)
 
     def num_rows(self, total: int | None) -> int | None:
         """Return how many of `total` rows belong to this shard."""
         if total is None or total == ENDLESS:
             return total
-        return max(0, -(-(total - self.index) // self.count))
+        return max(0, -(-(total - self.index) // self.num_shards))
 
     def describe(self) -> str:
         """Return the call."""
-        return f"shard({self.index}, {self.count})"
+        return f"shard({self.num_shards}, {self.index})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["shard", self.num_shards, self.index]
 
 
 class ShardedRows(StageRows):
-    """Row i is row index + i * count of the input."""
+    """Row i is row index + i * num_shards of the input."""
 
     stage: Shard
 
@@ -64,15 +70,15 @@ class ShardedRows(StageRows):
         super().__init__(stage, node)
         self.num_rows = stage.num_rows(node.num_rows) or 0
         if node.chunk_rows is not None:
-            self.chunk_rows = max(1, node.chunk_rows // stage.count)
+            self.chunk_rows = max(1, node.chunk_rows // stage.num_shards)
 
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the strided row numbers."""
-        return as_index(rows) * self.stage.count + self.stage.index
+        return as_index(rows) * self.stage.num_shards + self.stage.index
 
 
 class ShardedFlow(StageFlow):
-    """Every count-th row of a flow; the cursor is how many went by, and that of the input."""
+    """The rows of a flow that belong to the shard; the cursor is how many went by, and that of the input."""
 
     stage: Shard
 
@@ -84,8 +90,8 @@ class ShardedFlow(StageFlow):
         """Yield the rows of this shard from each parcel."""
         passed, inner = (0, None) if cursor is None else cursor
         for parcel in self.input.parcels(inner, context):
-            first = (self.stage.index - passed) % self.stage.count
-            rows = np.arange(first, parcel.size, self.stage.count)
+            first = (self.stage.index - passed) % self.stage.num_shards
+            rows = np.arange(first, parcel.size, self.stage.num_shards)
             if len(rows):
                 block = context.block(self, len(rows))
                 block.copy_from(parcel.block, rows)

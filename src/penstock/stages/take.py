@@ -1,10 +1,9 @@
-"""take and skip: the first rows, or all but the first."""
+"""take: the first rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
+from typing import Any
 
 from penstock.core.rows import (
     ENDLESS,
@@ -15,8 +14,6 @@ from penstock.core.rows import (
     Node,
     Parcel,
     Rows,
-    RowSet,
-    shifted,
 )
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
@@ -27,16 +24,21 @@ class Take(Stage):
 
     count: int
 
-    def build(self, node: Node) -> Node:
+    def of_rows(self, rows: Rows) -> Node:
         """Return the first rows."""
-        if isinstance(node, Rows):
-            return TakenRows(self, node)
-        assert isinstance(node, Flow)
-        return TakenFlow(self, node)
+        return TakenRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the first rows."""
+        return TakenFlow(self, flow)
 
     def describe(self) -> str:
         """Return the call."""
         return f"take({self.count})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["take", self.count]
 
 
 class TakenRows(StageRows):
@@ -72,72 +74,5 @@ class TakenFlow(StageFlow):
                 return
 
 
-@dataclass(frozen=True, slots=True)
-class Skip(Stage):
-    """All rows but the first `count`; -1, as in tf.data, skips all of them."""
-
-    count: int
-
-    def build(self, node: Node) -> Node:
-        """Return the rows after the first ones."""
-        if isinstance(node, Rows):
-            return SkippedRows(self, node)
-        assert isinstance(node, Flow)
-        return SkippedFlow(self, node)
-
-    def describe(self) -> str:
-        """Return the call."""
-        return f"skip({self.count})"
-
-
-class SkippedRows(StageRows):
-    """The rows of the input from a number on."""
-
-    def __init__(self, stage: Skip, node: Rows) -> None:
-        super().__init__(stage, node)
-        self.first = node.num_rows if stage.count < 0 else min(stage.count, node.num_rows)
-        if not node.is_endless:
-            self.num_rows = node.num_rows - self.first
-        elif stage.count < 0:
-            self.num_rows = 0
-
-    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
-        """Return row numbers past the skipped ones."""
-        return shifted(rows, self.first)
-
-
-class SkippedFlow(StageFlow):
-    """A flow without its first rows; the cursor is how many were skipped, and that of the input."""
-
-    stage: Skip
-
-    def __init__(self, stage: Skip, flow: Flow) -> None:
-        super().__init__(stage, flow)
-        if flow.num_rows is not None and not flow.is_endless:
-            self.num_rows = max(0, flow.num_rows - stage.count) if stage.count >= 0 else 0
-
-    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield parcels once enough rows went by."""
-        skipped, inner = (0, None) if cursor is None else cursor
-        if self.stage.count < 0:
-            return
-        for parcel in self.input.parcels(inner, context):
-            drop = min(parcel.size, self.stage.count - skipped)
-            skipped += drop
-            if drop == 0:
-                yield Parcel(
-                    parcel.block, parcel.size, partial(_skipped, skipped, parcel.cursor_after, 0)
-                )
-            elif drop < parcel.size:
-                block = context.block(self, parcel.size - drop)
-                block.copy_from(parcel.block, np.arange(drop, parcel.size))
-                after = partial(_skipped, skipped, parcel.cursor_after, drop)
-                yield Parcel(block.finish(), parcel.size - drop, after)
-
-
 def _counted(before: int, cursor_after: CursorAfter, offset: int) -> Cursor:
     return [before + offset, cursor_after(offset)]
-
-
-def _skipped(skipped: int, cursor_after: CursorAfter, drop: int, offset: int) -> Cursor:
-    return [skipped, cursor_after(drop + offset)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -33,30 +34,39 @@ from penstock.stages.batch import Batch, BatchedRows
 class Unbatch(Stage):
     """Each row along the first axis of every field."""
 
-    def build(self, node: Node) -> Node:
-        """Return the rows of the batches."""
+    def check(self, node: Node) -> None:
+        """Raise unless every field has the same first axis."""
         names = field_names(node.structure)
-        sizes = {}
         for field, name in zip(node.fields, names, strict=True):
             if not field.spec.shape:
                 raise ValueError(
                     f"unbatch needs a first axis in every field, and {name!r} is {field.spec}."
                 )
-            sizes[name] = field.spec.shape[0]
-        if not sizes:
+        if not names:
             raise ValueError("unbatch needs rows with at least one field, got none.")
-        known = {size for size in sizes.values() if size is not None}
-        if len(known) > 1:
+        sizes = dict(zip(names, (field.spec.shape[0] for field in node.fields), strict=True))
+        if len({size for size in sizes.values() if size is not None}) > 1:
             raise ValueError(f"unbatch needs the same first axis in every field, got {sizes}.")
-        if isinstance(node, BatchedRows) and type(node.stage) is Batch:
-            return FlattenedRows(self, node)
-        if isinstance(node, Rows) and None not in sizes.values():
-            return UnbatchedRows(self, node, known.pop())
-        return UnbatchedFlow(self, as_flow(node))
+
+    def of_rows(self, rows: Rows) -> Node:
+        """Return the rows of the batches, without making batches of them where `batch` stands before."""
+        if isinstance(rows, BatchedRows) and type(rows.stage) is Batch:
+            return FlattenedRows(self, rows)
+        sizes = {field.spec.shape[0] for field in rows.fields}
+        size = sizes.pop() if len(sizes) == 1 else None
+        return self.of_flow(as_flow(rows)) if size is None else UnbatchedRows(self, rows, size)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the rows of the batches."""
+        return UnbatchedFlow(self, flow)
 
     def describe(self) -> str:
         """Return the call."""
         return "unbatch()"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["unbatch"]
 
 
 def _row_field(field: Field) -> Field:

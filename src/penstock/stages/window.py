@@ -1,13 +1,14 @@
-"""window: as many consecutive rows as a model looks at, one window after the other, as they overlap."""
+"""window: as many rows of a series as a model looks at, one window after the other."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from penstock.core.columns import Array, Block, Fixed, Index, Pieces, Sink, raw_rows, spans
 from penstock.core.fields import allocate_block
 from penstock.core.nest import field_names
-from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
 from penstock.stages.base.grouping import batch_field, check_batchable, group
 from penstock.stages.base.stage import Stage, StageRows
 
@@ -15,67 +16,85 @@ _NUMBER_NBYTES = 24  # A row's number, and what it takes to work it out.
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindow(Stage):
-    """Windows of `size` rows, each `stride` rows after the one before; those cut short are left out."""
+class Window(Stage):
+    """Windows of `size` rows that stand `stride` apart, each `shift` rows after the one before."""
 
     size: int
+    shift: int
     stride: int = 1
 
-    def build(self, node: Node) -> Node:
-        """Return the windows, which are rows that can be had by number."""
-        if not isinstance(node, Rows):
-            raise ValueError(  # noqa: TRY004  # It is the place in the chain that is wrong, not a type.
-                f"{self.describe()} needs rows that can be had by number, and {node.describe()} can only "
-                "be read forward.\n  put the window before it, or keep the rows on disk first: "
-                f'ds.write("folder"), then ps.from_files("folder").{self.describe()}'
-            )
+    @property
+    def span(self) -> int:
+        """How many rows of the input there are from the first of a window to its last, both included."""
+        return (self.size - 1) * self.stride + 1
+
+    def check(self, node: Node) -> None:
+        """Raise if rows differ in shape."""
         check_batchable(node.fields, field_names(node.structure), self.describe())
-        return SlidingRows(self, node)
+
+    def of_rows(self, rows: Rows) -> Node:
+        """Return the windows, to which there is random access."""
+        return WindowRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Refuse: windows share rows, which would have to be read more than once."""
+        raise ValueError(
+            f"{self.describe()} needs random access to the rows, and {flow.describe()} can only "
+            "be read forward.\n  put the window before it, or keep the rows on disk first: "
+            f'ds.write("folder"), then ps.from_files("folder").{self.describe()}'
+        )
 
     def num_windows(self, num_rows: int) -> int:
-        """Return how many windows there are over so many rows."""
+        """Return how many whole windows there are over so many rows."""
         if num_rows == ENDLESS:
             return ENDLESS
-        return max(0, (num_rows - self.size) // self.stride + 1)
+        return max(0, (num_rows - self.span) // self.shift + 1)
 
     def describe(self) -> str:
         """Return the call."""
+        shift = "" if self.shift == self.size else f", shift={self.shift}"
         stride = "" if self.stride == 1 else f", stride={self.stride}"
-        return f"window({self.size}{stride})"
+        return f"window({self.size}{shift}{stride})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["window", self.size, self.shift, self.stride]
 
 
-class SlidingRows(StageRows):
-    """Row i is rows i * stride to i * stride + size of the input; nothing is kept between reads."""
+class WindowRows(StageRows):
+    """Row i is rows i * shift, i * shift + stride, ... of the input; nothing stays between reads."""
 
-    stage: SlidingWindow
+    stage: Window
 
-    def __init__(self, stage: SlidingWindow, node: Rows) -> None:
+    def __init__(self, stage: Window, node: Rows) -> None:
         super().__init__(stage, node)
         self.num_rows = stage.num_windows(node.num_rows)
         self.fields = tuple(batch_field(f, stage.size, is_whole=True) for f in node.fields)
         self.is_fixed = all(field.spec.is_fixed for field in node.fields)
         if node.chunk_rows is not None:
-            self.chunk_rows = max(1, node.chunk_rows // stage.stride)
+            self.chunk_rows = max(1, node.chunk_rows // stage.shift)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read windows that follow each other from one stretch of rows, others row by row into place."""
-        if isinstance(rows, slice) and self.is_fixed and self.stage.stride < self.stage.size:
+        """Read windows that overlap from one stretch of rows, others row by row into place."""
+        stage = self.stage
+        is_overlapping = stage.stride == 1 and stage.shift < stage.size
+        if isinstance(rows, slice) and self.is_fixed and is_overlapping:
             if rows.stop > rows.start:
                 self._fill_run(rows, out, context)
         else:
             self._fill_scattered(as_index(rows), out, context)
 
     def _fill_run(self, windows: slice, out: Block, context: Context) -> None:
-        size, stride = self.stage.size, self.stage.stride
+        size, shift = self.stage.size, self.stage.shift
         number = windows.stop - windows.start
-        stretch = (number - 1) * stride + size
-        first = windows.start * stride
+        stretch = (number - 1) * shift + size
+        first = windows.start * shift
         block = allocate_block(self.input.fields, stretch, context.allocate, aligned=False)
         self.input.read(slice(first, first + stretch), block, context)
         for column, sink in zip(block.sinks, out.sinks, strict=True):
             assert isinstance(column, Fixed)
             assert isinstance(sink, Fixed)
-            sink.gather(_overlapping(column.rows, size, stride, number), np.arange(number))
+            sink.gather(_overlapping(column.rows, size, shift, number), np.arange(number))
 
     def _fill_scattered(self, windows: Index, out: Block, context: Context) -> None:
         size = self.stage.size
@@ -87,31 +106,34 @@ class SlidingRows(StageRows):
             for field, sink in zip(self.input.fields, out.sinks, strict=True)
         ]
         into = Block(list[Sink](sinks), len(windows) * size, out.leases)
-        self.input.read(spans(windows * self.stage.stride, lengths), into, context)
+        within = np.arange(size) * self.stage.stride
+        rows = (windows[:, None] * self.stage.shift + within).reshape(-1)
+        self.input.read(rows, into, context)
         for field, made, sink in zip(self.input.fields, sinks, out.sinks, strict=True):
             if isinstance(made, Pieces) and isinstance(sink, Pieces):
                 sink.add(group(made.finish(), lengths, field.spec))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the stretch that windows are cut from, or of the numbers of their rows."""
-        size, stride = self.stage.size, self.stage.stride
-        stretch = (num_rows - 1) * stride + size
-        run = self.input.block_nbytes(stretch) + self.input.staging_nbytes(stretch)
-        total = num_rows * size
+        stretch = (num_rows - 1) * self.stage.shift + self.stage.span
+        run = 0
+        if self.stage.stride == 1 and self.stage.shift < self.stage.size:
+            run = self.input.block_nbytes(stretch) + self.input.staging_nbytes(stretch)
+        total = num_rows * self.stage.size
         return max(run, _NUMBER_NBYTES * total + self.input.staging_nbytes(total))
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the window, and where its first row comes from."""
-        first = self.input.locate(row * self.stage.stride, epoch)
+        first = self.input.locate(row * self.stage.shift, epoch)
         return f"window {row}, which starts with {first}"
 
 
-def _overlapping(rows: Array, size: int, stride: int, number: int) -> Array:
+def _overlapping(rows: Array, size: int, shift: int, number: int) -> Array:
     """Return the bytes of `number` windows over rows that lie one after the other, as a view."""
     flat = raw_rows(rows, 1)
     width = flat.shape[1]
     return np.lib.stride_tricks.as_strided(
-        flat, (number, size * width), (stride * width, 1), writeable=False
+        flat, (number, size * width), (shift * width, 1), writeable=False
     )
 
 

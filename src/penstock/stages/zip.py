@@ -53,7 +53,7 @@ class _Zipped(Node):
 
     def fingerprint(self) -> Any:
         """Return what it is."""
-        return self.describe()
+        return ["zip", len(self.inputs), self.strict]
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
         """Return the zip of other inputs."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.core.rows import Node
+from penstock.core.state import StateDict
 from penstock.engine.stream import Stream
 
 
@@ -14,7 +14,7 @@ class Job:
     """One call of `ds.write(...)`."""
 
     node: Node
-    open_stream: Callable[[dict[str, Any] | None], Stream]
+    open_stream: Callable[[StateDict | None], Stream]
     """Opens epoch 0, from a state on (None: from its start)."""
     path: Path
     shard_rows: int | None = None

@@ -7,9 +7,10 @@ from typing import Any
 from penstock.core.fingerprint import fingerprint, made_from
 from penstock.core.nest import field_names
 from penstock.core.rows import Node
+from penstock.core.state import State
 from penstock.engine.stream import Stream
-from penstock.engine.stream.stream import state_of
-from penstock.io.errors import TargetExistsError, WriteError, write_failure
+from penstock.errors import TargetExistsError, WriteError
+from penstock.io.failures import write_failure
 from penstock.io.leftovers import remove
 from penstock.memory import allocate_plain
 from penstock.shards.folder import ShardFolder, is_unfinished
@@ -66,7 +67,9 @@ def _write_rows(job: Job, folder: ShardFolder) -> None:
     if shards.has_ended:
         return
     done = shards.num_rows
-    state = state_of(fingerprint(job.node), 0, done, shards.cursor) if shards.number else None
+    state = None
+    if shards.number:
+        state = State(fingerprint(job.node), 0, done, shards.cursor).to_dict()
     try:
         with (
             progress_bar(

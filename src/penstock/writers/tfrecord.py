@@ -14,8 +14,8 @@ from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
+from penstock.errors import TargetExistsError
 from penstock.io.atomic import atomic_directory
-from penstock.io.errors import TargetExistsError
 from penstock.memory import allocate_plain
 from penstock.shards.sequence import default_shard_rows
 from penstock.sources.tfrecord.codec import ExampleCodec

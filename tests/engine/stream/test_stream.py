@@ -229,7 +229,7 @@ def test_the_report_of_a_resumed_stream_counts_what_it_did_itself():
 
 def test_a_report_names_the_consumer_when_data_was_always_there_and_else_the_slowest_stage():
     def report(waited: float, seconds: float) -> ps.Report:
-        stages = (StageTime("from_arrays", 0.1, 5), StageTime("map(f)", 0.4, 5))
+        stages = (StageTime("from_arrays", 0.1, 5), StageTime("map(f)", 0.4, 5, is_function=True))
         kinds = {name: field.type for name, field in ps.Report.__dataclass_fields__.items()}
         fields = {name: () if "tuple" in str(kind) else 0 for name, kind in kinds.items()}
         return ps.Report(

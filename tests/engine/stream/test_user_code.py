@@ -62,7 +62,7 @@ def test_an_exception_in_filter_names_the_row(num_threads: int):
     [
         (lambda ds: ds.shuffle(), "row 7"),
         (lambda ds: ds.skip(3), "row 7"),
-        (lambda ds: ds.shard(1, 2), "row 7"),
+        (lambda ds: ds.shard(2, 1), "row 7"),
         (lambda ds: ds.repeat(2), r"row 7 \(pass 0\)"),
         (lambda ds: ds.cache(), "row 7"),
         (lambda ds: ps.concatenate(ps.from_arrays(np.arange(3)), ds), "row 7 of input 1"),

@@ -77,7 +77,10 @@ def test_it_goes_on_from_a_state():
     state = feed.state(4)
     feed.close()
     rest = expected(ds, 0)[4:]
-    assert same(ds.to_tf(state=state), rest)
+    resumed = ds.to_tf()
+    resumed.resume(state)
+    assert same(resumed, rest)
+    assert same(resumed, expected(ds, 1))
     with ds.stream(state=state) as stream:
         assert same(stream, rest)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.arrow_index import read_batch_lengths
 from penstock.io.open import open_reader
 from penstock.io.paths import expand

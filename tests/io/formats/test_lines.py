@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats import lines
 from penstock.io.formats.lines import read_pieces
 from penstock.io.open import open_reader

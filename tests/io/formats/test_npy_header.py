@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.npy_header import (
     MAX_HEADER,
     NpyHeader,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats import zip_directory
 from penstock.io.formats.npz_members import (
     DEFLATED,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError
+from penstock.errors import AccessError, DataError, FileChangedError, MissingFileError
 from penstock.io.local import reader as local
 from penstock.io.local.bounce import ALIGNMENT, BOUNCE, aligned_empty
 from penstock.io.local.reader import LocalReader

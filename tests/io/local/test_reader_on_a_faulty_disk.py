@@ -12,7 +12,7 @@ import pytest
 SCRIPT = """
 import sys
 import numpy as np
-from penstock.io.errors import ReadError
+from penstock.errors import ReadError
 from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.io.reader import Range

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError, ReadError
+from penstock.errors import AccessError, DataError, FileChangedError, MissingFileError, ReadError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
@@ -229,8 +229,8 @@ def test_storage_options_reach_the_server(server, content):
             plain(self)
 
     server.RequestHandlerClass = Handler
-    location = Location(server.url("/x.bin"), SIZE)
-    with open_reader(location, storage_options=options) as reader:
+    location = Location(server.url("/x.bin"), SIZE, storage_options=options)
+    with open_reader(location) as reader:
         read(reader, 0, 10)
     assert seen == [("Bearer 1", "identity")]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.io.errors import ReadError
+from penstock.errors import ReadError
 from penstock.io.remote.retry import RetryPolicy, TransientError, persist
 
 

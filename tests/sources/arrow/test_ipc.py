@@ -15,7 +15,7 @@ from tests.sources.test_parquet import DTYPES, table_of
 from tests.sources.test_parquet import TestText as ParquetText
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 def write_arrow(

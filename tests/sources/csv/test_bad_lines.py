@@ -10,7 +10,7 @@ from tests.conformance import run
 from tests.sources.bad_files import THREADS, read, skipping
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 def test_lines_of_csv_that_do_not_parse_are_left_out(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.conformance import Case, Conformance, assert_same, run
 from tests.sources.formats import CLEAR, as_nobody, assert_names
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 def write(

@@ -11,7 +11,7 @@ from tests.sources.bad_files import KINDS, LENGTH, MIDDLE, Kind, read, skipping,
 from tests.sources.formats import as_nobody
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 @pytest.fixture(params=KINDS)

@@ -12,6 +12,7 @@ from native.tensor_twins import QUANTIZED
 from native.tfrecord_twins import read_entries
 from native.wire_twins import BYTES, Fault, read_fields
 from penstock import _native
+from penstock.errors import RecordError
 from penstock.sources.tfrecord.codec import (
     ExampleCodec,
     FixedFeature,
@@ -89,7 +90,7 @@ def reads(data, features=None):
     """The record as penstock reads it, or None if it refuses."""
     try:
         return decode_example(data, features)
-    except _native.RecordError:
+    except RecordError:
         return None
 
 
@@ -280,7 +281,7 @@ def test_a_tensor_is_what_parse_tensor_makes_of_it(data):
     ours = None
     try:
         ours = decode_example(encode_example({"t": message}), {"t": feature})["t"]
-    except _native.RecordError as error:
+    except RecordError as error:
         assume(error.kind != "tensor_expands")  # a promise of ours, not of TensorFlow's
     try:
         theirs = tf.io.parse_tensor(message, tf.as_dtype(proto.dtype))

@@ -9,7 +9,7 @@ from tests.sources.tfrecord.files import FIXED, framed, labels, payloads, write
 
 import penstock as ps
 from penstock.core.rows import Flow, Rows
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 @pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])

@@ -22,7 +22,7 @@ from tests.sources.tfrecord.files import (
 )
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 class TestWithoutIndex(Conformance):

@@ -9,7 +9,7 @@ from tests.conformance import run
 from tests.sources.tfrecord.files import FIXED, damaged, labels, payloads, starts, write
 
 import penstock as ps
-from penstock.io.errors import DataError, FileChangedError
+from penstock.errors import DataError, FileChangedError
 from penstock.sources.tfrecord import index as tfrecord_index
 
 

@@ -19,7 +19,7 @@ from tests.sources.tfrecord.files import (
 )
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 
 def wrong_proto(records):

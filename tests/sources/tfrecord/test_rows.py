@@ -19,7 +19,7 @@ from tests.sources.tfrecord.files import (
 )
 
 import penstock as ps
-from penstock.io.errors import DataError, MissingFileError
+from penstock.errors import DataError, MissingFileError
 from penstock.sources.tfrecord.rows import describe_tfrecord
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.sources.tfrecord.files import framed, payloads, starts
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what importing it warns of is not ours

@@ -14,7 +14,7 @@ from tests.conformance import assert_same, run
 from tests.sources.formats import Columns, FormatSuite, as_nobody, assert_names, rows_of, sample
 
 import penstock as ps
-from penstock.io.errors import AccessError, DataError
+from penstock.errors import AccessError, DataError
 
 
 class TestVersion3(FormatSuite):

@@ -14,7 +14,7 @@ from tests.conformance import assert_same, run
 from tests.stages.conformance import batches, keep
 
 import penstock as ps
-from penstock.io.errors import DataError, DiskFullError, WriteError
+from penstock.errors import DataError, DiskFullError, WriteError
 
 
 def test_two_streams_at_once_agree(tmp_path):
@@ -39,7 +39,7 @@ def test_a_shuffle_says_when_a_stream_of_this_process_fills_it(tmp_path):
 
 def test_a_reader_of_every_third_row_makes_it_whole(tmp_path):
     ds = ps.from_arrays(np.arange(300_000)).cache(tmp_path / "c")
-    assert_same(run(ds.shard(0, 3).batch(100_000)), [np.arange(0, 300_000, 3)])
+    assert_same(run(ds.shard(3, 0).batch(100_000)), [np.arange(0, 300_000, 3)])
     assert len(ps.from_files(tmp_path / "c")) == 300_000
 
 

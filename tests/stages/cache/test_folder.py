@@ -8,7 +8,7 @@ from tests.conformance import assert_same, run
 from tests.stages.conformance import keep
 
 import penstock as ps
-from penstock.io.errors import DataError, TargetExistsError
+from penstock.errors import DataError, TargetExistsError
 
 
 def saved(path, array):

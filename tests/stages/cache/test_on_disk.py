@@ -10,7 +10,7 @@ from tests.conformance import Case, assert_same, run
 from tests.stages.conformance import INPUTS, ROWS, StageConformance, batches, keep
 
 import penstock as ps
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 NUM_ROWS = 500
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.core.nest import field_names
-from penstock.core.rows import ENDLESS, Flow, Node
+from penstock.core.rows import ENDLESS, Node
 from penstock.core.spec import dtype_name
 from penstock.engine.plan.plan import Plan
 from penstock.memory import format_nbytes
@@ -76,9 +76,7 @@ class Explanation:
 def explain(plan: Plan) -> Explanation:
     """Return what a plan does, in words and numbers."""
     nodes = list(_walk(plan.node, 0))
-    notes = [note for node, _ in nodes if isinstance(node, Flow) for note in node.notes()]
-    if any(node.is_batched and node.describe().startswith("shuffle(") for node, _ in nodes):
-        notes.append("shuffle after batch mixes whole batches, not the rows in them.")
+    notes = [note for node, _ in nodes for note in node.notes()]
     return Explanation(
         stages=tuple(_line(node, depth) for node, depth in nodes),
         block_rows=plan.block_rows,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from penstock.core.arguments import whole_number
 from penstock.memory import parse_nbytes
-from penstock.stages.base.stage import whole_number
 
 
 @dataclass(frozen=True, slots=True)

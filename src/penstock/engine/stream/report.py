@@ -14,6 +14,8 @@ class StageTime:
     call: str
     seconds: float
     num_rows: int
+    is_function: bool = False
+    """Whether it runs a function of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,11 @@ class Report:
         """The stage that took the most time, or 'the consumer' if data was always there."""
         if self.seconds and self.waited_seconds < 0.02 * self.seconds:
             return "the consumer"
-        return max(self.stages, key=lambda stage: stage.seconds).call if self.stages else ""
+        return "" if self._slowest is None else self._slowest.call
+
+    @property
+    def _slowest(self) -> StageTime | None:
+        return max(self.stages, key=lambda stage: stage.seconds, default=None)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -79,6 +85,6 @@ class Report:
     def _advice(self) -> str:
         if self.bottleneck == "the consumer":
             return ": data was always ready"
-        if self.bottleneck.startswith(("map", "filter")):
+        if self._slowest is not None and self._slowest.is_function:
             return ": make the function faster, or call it on batches (.batch(n).map(f))"
         return ""

@@ -18,10 +18,11 @@ from penstock.core.fingerprint import fingerprint, walk
 from penstock.core.left_out import Skipped
 from penstock.core.nest import builder
 from penstock.core.resources import Resources
-from penstock.core.rows import Context, Cursor, Executor, Inline, Parcel, Rows
+from penstock.core.rows import Context, Cursor, Executor, Inline, Node, Parcel, Rows
+from penstock.core.state import State, StateDict
 from penstock.engine.functions.hand_over import HandOver, trailing_maps
 from penstock.engine.functions.placement import Decision, FunctionNode, RemoteMap, decide
-from penstock.engine.plan import Plan
+from penstock.engine.plan import Options, Plan, make_plan
 from penstock.engine.stream.report import Report, StageTime
 from penstock.engine.stream.threads import Pump, Threads
 from penstock.engine.stream.tuning import Tuner
@@ -30,7 +31,6 @@ from penstock.memory import Account, Pool, format_nbytes, process_ledger
 from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.map import MappedRows
 
-STATE_VERSION = 1
 SHORT_SECONDS = 100e-6
 """Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
 _GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
@@ -224,20 +224,24 @@ class Stream(Closing):
         plan: Plan,
         *,
         epoch: int = 0,
-        state: dict[str, Any] | None = None,
+        state: StateDict | None = None,
         by_element: bool = False,
     ) -> None:
         """Open it; `by_element`: it will be iterated over, not taken a block at a time."""
         self._plan = plan
         self._fingerprint = fingerprint(plan.node)
-        cursor: Cursor = None
-        self._passed = 0
+        begin = State(self._fingerprint, epoch)
         if state is not None:
-            epoch, self._passed, cursor = self._read_state(state, epoch)
-        self._resumed = self._passed
-        """Elements of this epoch that came before this stream."""
-        self._epoch = epoch
-        self._start = cursor
+            begin = State.from_dict(state)
+            begin.check(self._fingerprint)
+            if epoch not in (0, begin.epoch):
+                raise StateError(
+                    f"epoch={epoch} contradicts the state, which is in epoch {begin.epoch}."
+                )
+        self._passed = self._resumed = begin.element
+        """Elements of this epoch that came before the current parcel, and before this stream."""
+        self._epoch = begin.epoch
+        self._start = begin.cursor
         self._build = builder(plan.node.structure)
         self._parcel: Parcel | None = None
         self._next: Parcel | None = None
@@ -257,7 +261,7 @@ class Stream(Closing):
         self._engine = _Engine(plan)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
-            self._engine.open(epoch, cursor, by_element=by_element)
+            self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
         except BaseException:
             self.close()  # A cache is filled here, by the user's functions, which may fail.
             raise
@@ -352,14 +356,18 @@ class Stream(Closing):
         """Yield what is left of the stream a block at a time: the block, and how many elements."""
         return ((parcel.block, parcel.size) for parcel in self.parcels())
 
-    def state(self) -> dict[str, Any]:
-        """Return where the consumer stands, as a small dict that JSON can hold."""
-        epoch, passed, cursor = self._epoch, self._passed + self._count, self._start
+    @property
+    def position(self) -> State:
+        """Where the consumer stands."""
+        element, cursor = self._passed + self._count, self._start
         if self._parcel is not None:
             cursor = self._parcel.cursor_after(self._count)
-        if self._is_at_end():
-            epoch, passed, cursor = self._epoch + 1, 0, None
-        return state_of(self._fingerprint, epoch, passed, cursor)
+        state = State(self._fingerprint, self._epoch, element, cursor)
+        return state.at_end if self._is_at_end() else state
+
+    def state(self) -> StateDict:
+        """Return where the consumer stands, as a small dict that JSON can hold."""
+        return self.position.to_dict()
 
     def _is_at_end(self) -> bool:
         node = self._plan.node
@@ -377,26 +385,6 @@ class Stream(Closing):
                 self._is_ended = self._next is None
         return self._next is None and self._is_ended
 
-    def _read_state(self, state: Any, epoch: int) -> tuple[int, int, Cursor]:
-        if not isinstance(state, dict) or not {"fingerprint", "cursor"} <= set(state):
-            raise StateError(f"state must be a dict made by stream.state(), got {state!r:.80}.")
-        if state.get("version") != STATE_VERSION:
-            raise StateError(
-                f"this state has version {state.get('version')!r}, and this penstock reads version "
-                f"{STATE_VERSION}; use the version of penstock that made it."
-            )
-        if state["fingerprint"] != self._fingerprint:
-            raise StateError(
-                f"this state belongs to another pipeline: it has fingerprint {state['fingerprint']}, "
-                f"this dataset {self._fingerprint}. Rows, seeds, batch sizes and the order of the stages "
-                "must be those of the run that saved it."
-            )
-        if epoch not in (0, state["epoch"]):
-            raise StateError(
-                f"epoch={epoch} contradicts the state, which is in epoch {state['epoch']}."
-            )
-        return int(state["epoch"]), int(state["element"]), state["cursor"]
-
     def report(self) -> Report:
         """Return what the stream has done so far."""
         seconds = perf_counter() - self._opened if self._seconds is None else self._seconds
@@ -413,7 +401,12 @@ class Stream(Closing):
             seconds=seconds,
             waited_seconds=waited,
             stages=tuple(
-                StageTime(node.describe(), clock.seconds(node), clock.num_rows(node))
+                StageTime(
+                    node.describe(),
+                    clock.seconds(node),
+                    clock.num_rows(node),
+                    is_function=isinstance(node, FunctionNode),
+                )
                 for node in nodes
             ),
             threads=self._plan.threads,
@@ -439,13 +432,22 @@ class Stream(Closing):
             self._engine.close()
             self._finalizer.detach()
 
+    def __repr__(self) -> str:
+        num_rows = self._plan.node.num_rows
+        of = "" if num_rows is None or self._plan.node.is_endless else f" of {num_rows}"
+        what = "batch" if self._plan.node.is_batched else "row"
+        ended = ", closed" if self._is_closed else ""
+        where = f"epoch {self._epoch}, after {what} {self._passed + self._count}{of}{ended}"
+        return f"<Stream of {self._plan.node.describe()}: {where}>"
 
-def state_of(fingerprint: str, epoch: int, element: int, cursor: Cursor) -> dict[str, Any]:
-    """Return the state of a consumer that has had `element` elements, up to a cursor."""
-    return {
-        "version": STATE_VERSION,
-        "fingerprint": fingerprint,
-        "epoch": epoch,
-        "element": element,
-        "cursor": cursor,
-    }
+
+def open_stream(
+    node: Node,
+    options: Options,
+    *,
+    epoch: int = 0,
+    state: StateDict | None = None,
+    by_element: bool = False,
+) -> Stream:
+    """Return one epoch of a chain, planned for this machine: to be taken by element, or by block."""
+    return Stream(make_plan(node, options), epoch=epoch, state=state, by_element=by_element)

@@ -8,19 +8,23 @@ except ImportError as error:
     raise ImportError("to_jax needs jax: pip install 'penstock[jax]'") from error
 
 from penstock.feeds.base import EpochFeed
+from penstock.feeds.batches import check_batched, check_numeric
 from penstock.feeds.jax.device import JaxDevice
 from penstock.feeds.on_device.choice import Residency, choose
-from penstock.feeds.on_device.traffic import Traffic
-from penstock.feeds.recipe import Recipe
+from penstock.outlets import Outlets
 
 
-def jax_feed(recipe: Recipe, *, sharding: Any, device_memory: int | str | None) -> EpochFeed:
+class JaxFeed(EpochFeed):
+    """Batches of jax Arrays. Each `iter` is the next epoch."""
+
+
+def jax_feed(source: Outlets, *, sharding: Any, device_memory: int | str | None) -> JaxFeed:
     """Return the batches as JAX takes them: without a copy on the CPU, one ahead elsewhere."""
-    recipe.check_batched("to_jax()")
-    recipe.check_numeric("jax")
-    device, traffic = JaxDevice(sharding), Traffic()
+    check_batched(source.node, "to_jax()")
+    check_numeric(source.node, "jax")
+    device = JaxDevice(sharding)
     if len(device.devices) > 1:
         residency = Residency("a batch spread over several devices is not gathered on one")
     else:
-        residency = choose(recipe, device, device.put, traffic, device_memory)
-    return EpochFeed(recipe, device.put, residency, traffic, is_ahead=not device.is_cpu)
+        residency = choose(source, device, device.put, device_memory)
+    return JaxFeed(source, device.put, residency, is_ahead=not device.is_cpu)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from penstock.core.arguments import whole_number
 from penstock.errors import StateError
 from penstock.feeds.keras.random_state import random_state, set_random_state
 from penstock.io.atomic import atomic_file
-from penstock.stages.base.stage import whole_number
 
 if TYPE_CHECKING:
     from penstock.feeds.passes import Pass
@@ -101,14 +101,14 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._since_save += steps
         reading.forget(self._trained)
         if self._since_save >= self._every and not self._is_last(reading):
-            self._save(self._epoch, self._steps_done, reading.state_after(self._trained))
+            self._save(self._epoch, self._steps_done, reading.state_after(self._trained).to_dict())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save the place between two epochs."""
         self._offset = 0
         if self._reading is not None:
             is_stopped = bool(self.model.stop_training)
-            state = self._reading.state_after(self._trained)
+            state = self._reading.state_after(self._trained).to_dict()
             self._save(epoch + 1, 0, state, is_stopped=is_stopped)
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -46,6 +46,7 @@ def train(folder: Path, memory: int) -> dict[str, object]:
     model.fit(feed, verbose=0)
     seconds = time.perf_counter() - started
     report = feed.report()
+    assert report is not None, "an epoch was read"
     accuracy = model.evaluate(rows.take(held_out).batch(BATCH_SIZE).to_keras(), verbose=0)[1]
     return {
         "backend": keras.backend.backend(),

@@ -15,54 +15,67 @@ except ImportError as error:
 
 import numpy as np
 
+from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
 from penstock.core.rows import ENDLESS
-from penstock.engine.plan import Explanation
+from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
+from penstock.feeds.base import Feed, standing
+from penstock.feeds.batches import batch_size, check_batched, check_numeric, num_batches
 from penstock.feeds.keras import calls as keras_calls
-from penstock.feeds.keras.batches import check_parts, preparation, prepared_spec
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
-from penstock.feeds.keras.home import KerasResidency
+from penstock.feeds.keras.on_device import KerasResidency
 from penstock.feeds.keras.predict import normalization, predict_to
+from penstock.feeds.keras.preparing import check_parts, preparation, prepared_spec
+from penstock.feeds.keras.pydataset import PyDatasetFeed
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
-from penstock.feeds.on_device.tables import Resident, State
-from penstock.feeds.on_device.traffic import Traffic, counting
+from penstock.feeds.on_device.tables import Resident
+from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
-from penstock.feeds.recipe import Recipe
+from penstock.outlets import Outlets
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where training goes on: at a state of the stream, so many steps into an epoch of Keras."""
+    """Where training goes on: at a state of the dataset, so many steps into an epoch of Keras."""
 
     state: State
-    steps_done: int
+    steps_done: int | None = None
+    """None is those of the state, if epochs of Keras are epochs of the dataset, else none."""
+
+    def steps_before(self, role: Role) -> int:
+        """Return how many steps of the epoch that Keras begins were taken before."""
+        if self.steps_done is not None:
+            return self.steps_done
+        return self.state.element if role.steps is None else 0
 
 
-class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
+class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     """A dataset as Keras reads it. Each epoch of `fit` is the next; `evaluate` reads epoch 0."""
 
     def __init__(
         self,
-        recipe: Recipe,
+        source: Outlets,
         *,
         class_weight: dict[int, float] | None = None,
         device_memory: int | str | None = None,
     ) -> None:
-        recipe.check_batched("to_keras()")
-        check_parts(recipe.spec)
-        self._backend = keras.backend.backend()
-        if self._backend != "tensorflow":
-            recipe.check_numeric(f"Keras on {self._backend}")
-        self._recipe = recipe
+        self._node = source.node
+        check_batched(self._node, "to_keras()")
+        check_parts(self._node.spec)
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            check_numeric(self._node, f"Keras on {backend}")
+        self.source = source
+        self._total = num_batches(self._node)
         self._class_weight = class_weight
-        preparation(recipe, class_weight, keras.backend.floatx())  # Fails here rather than in fit.
-        self._home = KerasResidency(recipe, class_weight, device_memory)
+        # Fails here rather than in fit.
+        preparation(self._node, class_weight, keras.backend.floatx())
+        self._home = KerasResidency(source, class_weight, device_memory)
         self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
         self._now: tuple[str, Role | None, weakref.ref[Any] | None] = ("", None, None)
-        self._first_epoch = 0
         self._resume: Resume | None = None
         self._is_recorded = False
         self._last: Pass | None = None
@@ -80,21 +93,22 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self._check(role)
             self._roles[owner] = role
         else:
-            known = self._roles.get(keras_calls.epoch_iterator())
+            owner = keras_calls.epoch_iterator()
+            known = None if owner is None else self._roles.get(owner)
             if known is None:
-                return self._recipe.num_batches
+                return self._total
             role = known
-        return None if _is_continued(role) else self._recipe.num_batches
+        return None if _is_continued(role) else self._total
 
     @property
     def batch_size(self) -> int | None:
         """The rows of a whole batch."""
-        return self._recipe.batch_size
+        return batch_size(self._node)
 
     @property
     def has_partial_batch(self) -> bool | None:
         """Whether the last batch may be shorter than the rest."""
-        return not all(spec.is_fixed for _, spec in self._recipe.fields)
+        return not all(field.spec.is_fixed for field in self._node.fields)
 
     @property
     def partial_batch_size(self) -> int | None:
@@ -108,13 +122,14 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._now = (call, role, None if owner is None else weakref.ref(owner))
         if role is None or call == "build":
             return
-        done = self._resume.steps_done if call == "fit" and self._resume is not None else 0
+        resume = self._resume if call == "fit" else None
+        done = 0 if resume is None else resume.steps_before(role)
         if role.steps is not None:
             owner.steps_per_epoch = role.steps - done
-        elif self._recipe.num_batches is None:
+        elif self._total is None:
             owner._num_batches = ENDLESS  # noqa: SLF001  # Until the last batch was handed out.
         else:
-            owner._num_batches = self._recipe.num_batches - done  # noqa: SLF001  # Keras' own count
+            owner._num_batches = self._total - done  # noqa: SLF001  # Keras' own count
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Return an iterator over batches of NumPy arrays."""
@@ -142,15 +157,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return batches of tensors: a plain iterable where that is faster, else a tf.data.Dataset."""
         import tensorflow as tf
 
-        from penstock.feeds.keras.tensorflow import (
-            is_on_one_device,
-            is_plain,
-            resident_dataset,
-            tf_dataset,
-        )
+        from penstock.feeds.keras.on_tensorflow import is_on_one_device, is_plain
+        from penstock.feeds.tf.datasets import resident_dataset, streamed_dataset
 
         owner = keras_calls.epoch_iterator()
-        if is_plain(owner, self._recipe):
+        if is_plain(owner, self._node.spec):
             return _Iterable(lambda: self._tf_batches(tf))
         role = None if owner is None else self._roles.get(owner)
         if not is_on_one_device(owner) and self._home.chosen.data is not None:
@@ -158,9 +169,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         weights = self._weights(role)
         data = self._home.data(weights)
         if data is None:
-            return tf_dataset(self._recipe, self._spec(role), self.open, tf)
+            return streamed_dataset(self._node, self._spec(role), self.open, tf)
         return resident_dataset(
-            self._recipe,
+            self._node,
             data,
             lambda: self.open(numbers_of=data),
             tf,
@@ -180,25 +191,30 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def predict_to(self, path: str, model: Any) -> Any:
         """Write the model's outputs to a `.npy` as they come; return its path and counts."""
-        return predict_to(self._recipe, model, path, self._converter())
+        return predict_to(self.source, model, path, self._converter())
 
     def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
         """Return a `keras.layers.Normalization` set from one pass over the data, without a copy."""
-        return normalization(self._recipe, field, axis)
+        return normalization(self.source, field, axis)
 
     @property
-    def traffic(self) -> Traffic:
-        """Bytes copied to the device so far."""
-        return self._home.traffic
-
-    @property
-    def residency(self) -> Residency:
+    def residency(self) -> Residency:  # type: ignore[override]  # It may change while it is used.
         """Where the data lives, and why."""
         return self._home.chosen
 
-    def explain(self) -> Explanation:
-        """Return what reading will do, and where the data will be."""
-        return self.residency.noted(self._recipe.explain())
+    def resume(self, state: StateDict) -> None:
+        """Let the next epoch of `fit` go on from a state of this dataset.
+
+        It is trained on from there to its end. What else a run consists of, weights and all, is not part
+        of a state: `checkpoint` saves and resumes all of it together.
+        """
+        self._resume = Resume(self._state_to_resume(state))
+
+    def _standing(self) -> str:
+        position = self._next_state()
+        if self.training is not None and self.training.stream is not None:
+            position = self.training.latest.position
+        return standing(position, self._total)
 
     def report(self) -> Report | None:
         """Return the report of the last epoch read; None before the first."""
@@ -217,9 +233,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._resume = None
         self._is_recorded = True
 
-    def resume_at(self, state: State, steps_done: int) -> None:
+    def resume_at(self, state: StateDict, steps_done: int) -> None:
         """Start the next epoch of `fit` at this state, so many steps into an epoch of Keras."""
-        self._resume = Resume(state, steps_done)
+        self._resume = Resume(self._state_to_resume(state), steps_done)
 
     def example(self) -> Any:
         """Return a batch of zeros, which takes no memory: what the model is to be built for."""
@@ -243,16 +259,16 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
                 f"{' and '.join(role.refused)} can't be given beside a penstock feed, which has all of "
                 "it: write ps.from_arrays((x, y, sample_weight))."
             )
-        own = self._recipe.batch_size
+        own = self.batch_size
         if role.batch_size is not None and own is not None and role.batch_size != own:
             raise ValueError(
                 f"batch_size={role.batch_size} contradicts the feed, whose batches have {own} rows; "
                 f"leave it out, or write .batch({role.batch_size})."
             )
-        total = self._recipe.num_batches
+        total = self._total
         if total == 0:
             raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
-        if role.steps is None and self._recipe.node.is_endless:
+        if role.steps is None and self._node.is_endless:
             name = {"fit": "steps_per_epoch"}.get(role.call, "steps")
             raise ValueError(
                 f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
@@ -268,7 +284,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
                 f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
                 "leave the number of steps out to read all of them."
             )
-        preparation(self._recipe, self._weights(role), keras.backend.floatx())
+        preparation(self._node, self._weights(role), keras.backend.floatx())
 
     def _weights(self, role: Role | None) -> dict[int, float] | None:
         if role is not None and role.call != "fit":
@@ -277,10 +293,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._class_weight if given is None else given
 
     def _spec(self, role: Role | None) -> Any:
-        return prepared_spec(self._recipe, self._weights(role), keras.backend.floatx())
+        return prepared_spec(self._node, self._weights(role), keras.backend.floatx())
 
     def _converter(self) -> Convert | None:
-        return preparation(self._recipe, None, keras.backend.floatx())
+        return preparation(self._node, None, keras.backend.floatx())
 
     def _tf_batches(self, tf: Any) -> Iterator[Any]:
         from penstock.feeds.tf.arrays import converter
@@ -313,19 +329,19 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
             prepare = self._preparation(role, converter, is_counted=call != "build")
         else:
             prepare = None if numbers_of is not None else self._home.trim(weights)
-        make = partial(Pass, self._recipe, prepare, data=data, by_number=numbers_of is not None)
+        make = partial(Pass, self.source, prepare, data=data, by_number=numbers_of is not None)
         if call not in ("fit", ""):
-            reading = make(epoch=self._epoch_to_come() if call == "build" else 0)
+            first = State(fingerprint(self._node), 0)
+            reading = make(begin=self._next_state() if call == "build" else first)
         else:
-            resume, self._resume = self._resume, None
+            begin, self._resume = self._next_state(), None
             reading = make(
-                epoch=0 if resume else self._epoch_to_come(),
-                state=resume.state if resume else None,
+                begin=begin,
                 is_continued=role is not None and _is_continued(role),
                 is_recorded=self._is_recorded,
             )
             self.training = reading
-        if role is not None and role.steps is None and self._recipe.num_batches is None:
+        if role is not None and role.steps is None and self._total is None:
             reading.on_last = lambda count: _set_num_batches(owner, count)
         alive = None if owner is None else owner()
         if alive is not None:
@@ -345,13 +361,17 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return what makes a streamed batch one of Keras': cast, weighed, counted, converted."""
         leaves, structure = flatten(self._spec(role))
         return chained(
-            preparation(self._recipe, self._weights(role), keras.backend.floatx()),
+            preparation(self._node, self._weights(role), keras.backend.floatx()),
             counting(self.traffic, structure) if is_counted else None,
             None if converter is None else leafwise(structure, [converter(f) for f in leaves]),
         )
 
-    def _epoch_to_come(self) -> int:
-        return self._first_epoch if self.training is None else self.training.epoch + 1
+    def _next_state(self) -> State:
+        """Return where the next epoch of `fit` begins."""
+        if self._resume is not None:
+            return self._resume.state
+        epoch = 0 if self.training is None else self.training.epoch + 1
+        return State(fingerprint(self._node), epoch)
 
 
 class _Iterable:
@@ -376,19 +396,17 @@ def _set_num_batches(owner: "weakref.ref[Any] | None", count: int) -> None:
 
 
 def keras_feed(
-    recipe: Recipe,
+    source: Outlets,
     *,
     class_weight: dict[int, float] | None = None,
     device_memory: int | str | None = None,
-) -> Any:
+) -> KerasFeed | PyDatasetFeed:
     """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset, which always streams."""
-    feed = KerasFeed(recipe, class_weight=class_weight, device_memory=device_memory)
+    feed = KerasFeed(source, class_weight=class_weight, device_memory=device_memory)
     try:
         is_taken = get_data_adapter(feed) is feed
     except ValueError:
         is_taken = False
     if is_taken:
         return feed
-    from penstock.feeds.keras.pydataset import PyDatasetFeed
-
-    return PyDatasetFeed(recipe, class_weight=class_weight)
+    return PyDatasetFeed(source, class_weight=class_weight)

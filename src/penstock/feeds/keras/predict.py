@@ -9,12 +9,13 @@ import keras
 import numpy as np
 
 from penstock.core.nest import field_names, flatten
-from penstock.engine.stream.statistics import FieldStatistics, statistics
+from penstock.engine.stream import open_stream
+from penstock.engine.stream.statistics import FieldStatistics
 from penstock.feeds.alignment import Array
 from penstock.feeds.leafwise import Convert
-from penstock.feeds.recipe import Recipe
 from penstock.io.atomic import atomic_file
 from penstock.io.formats.npy_header import format_header
+from penstock.outlets import Outlets
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class _NpyWriter:
         self.file.write(format_header(self.like.dtype, (self.num_rows, *self.like.shape[1:])))
 
 
-def predict_to(recipe: Recipe, model: Any, path: str, prepare: Convert | None) -> Predictions:
+def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) -> Predictions:
     """Write what `model` predicts for each row to `path`, a batch at a time.
 
     A model with several outputs makes `path` a folder with a file each. The files appear whole or not
@@ -65,7 +66,7 @@ def predict_to(recipe: Recipe, model: Any, path: str, prepare: Convert | None) -
     writers: list[_NpyWriter] = []
     paths: list[Path] = []
     sent = received = 0
-    with contextlib.ExitStack() as files, recipe.stream() as stream:
+    with contextlib.ExitStack() as files, open_stream(source.node, source.options) as stream:
         for batch in stream:
             batch = batch if prepare is None else prepare(batch)
             x = batch[0] if isinstance(batch, tuple) else batch
@@ -97,9 +98,9 @@ def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
     return [path / f"{name}.npy" for name in names]
 
 
-def normalization(recipe: Recipe, field: str | None, axis: int | None) -> Any:
+def normalization(source: Outlets, field: str | None, axis: int | None) -> Any:
     """Return a Normalization layer with the mean and variance of a field of x, from one pass."""
-    found, structure = flatten(statistics(recipe.stream(), recipe.node))
+    found, structure = flatten(source.statistics())
     names = field_names(structure)
     name = names[0] if field is None else field
     if name not in names:

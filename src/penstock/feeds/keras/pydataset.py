@@ -6,39 +6,41 @@ import keras
 
 from penstock.core.nest import unflatten
 from penstock.core.rows import Rows, plain_context
-from penstock.feeds.keras.batches import check_parts, preparation
+from penstock.core.state import StateDict
+from penstock.engine.stream import Report
+from penstock.errors import StateError
+from penstock.feeds.base import Feed
+from penstock.feeds.batches import check_batched
+from penstock.feeds.keras.preparing import check_parts, preparation
 from penstock.feeds.on_device.choice import Residency
-from penstock.feeds.recipe import Recipe
+from penstock.outlets import Outlets
 
 
-class PyDatasetFeed(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
     """Batches by number. Keras asks for them in any order, and for some twice.
 
-    It reads a batch when it is asked for one, so it is slower than the adapter, needs rows that can be
-    had by number, and has no checkpoint.
+    It reads a batch when it is asked for one, so it is slower than the adapter, needs random access, and
+    has no checkpoint.
     """
 
-    residency = Residency("this version of Keras asks for batches in any order")
-
-    def __init__(self, recipe: Recipe, *, class_weight: dict[int, float] | None = None) -> None:
+    def __init__(self, source: Outlets, *, class_weight: dict[int, float] | None = None) -> None:
         super().__init__(workers=1)
-        recipe.check_batched("to_keras()")
-        check_parts(recipe.spec)
-        if not isinstance(recipe.node, Rows) or recipe.node.is_endless:
+        check_batched(source.node, "to_keras()")
+        check_parts(source.node.spec)
+        if not isinstance(source.node, Rows) or source.node.is_endless:
             raise TypeError(
-                f"Keras {keras.__version__} takes only data whose batches can be had by number, and "
-                f"{recipe.node.describe()} can't; install keras>=3.7, or a newer penstock."
+                f"Keras {keras.__version__} takes only data with random access to its batches, and "
+                f"{source.node.describe()} has none; install keras>=3.7, or a newer penstock."
             )
-        self._node = recipe.node
-        self._prepare = preparation(recipe, class_weight, keras.backend.floatx())
+        self.source = source
+        self.residency = Residency("this version of Keras asks for batches in any order")
+        self._node = source.node
+        self._prepare = preparation(source.node, class_weight, keras.backend.floatx())
         self._epoch = -1
 
     @property
     def num_batches(self) -> int:
         """How many batches an epoch has."""
-        return self._node.num_rows
-
-    def __len__(self) -> int:
         return self._node.num_rows
 
     def __getitem__(self, index: int) -> Any:
@@ -51,3 +53,23 @@ class PyDatasetFeed(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has n
     def on_epoch_end(self) -> None:
         """Go on to the next epoch; Keras calls it once an epoch, and once before the first."""
         self._epoch += 1
+
+    def resume(self, state: StateDict) -> None:
+        """Let the next `fit` begin with the epoch of a state; it must be at the start of one."""
+        found = self._state_to_resume(state)
+        if found.element:
+            raise StateError(
+                f"Keras {keras.__version__} can only go on between two epochs, and this state is after "
+                f"batch {found.element} of epoch {found.epoch}; install keras>=3.7, or a newer penstock."
+            )
+        self._epoch = found.epoch - 1
+
+    def report(self) -> Report | None:
+        """Return None: batches are read one by one, outside any stream."""
+        return None
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _standing(self) -> str:
+        return f"epoch {max(0, self._epoch)}"

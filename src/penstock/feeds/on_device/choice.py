@@ -1,6 +1,6 @@
 """Where data lives during training: on the device if it fits there, else in memory or on storage."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -11,8 +11,8 @@ from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.origin import origin_of
 from penstock.feeds.on_device.tables import INDEX_DTYPE, Resident, promised_nbytes
 from penstock.feeds.on_device.traffic import Traffic
-from penstock.feeds.recipe import Recipe
 from penstock.memory import format_nbytes, parse_nbytes
+from penstock.outlets import Outlets
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Residency:
     left_nbytes: int | None = None
     """What is left of a declared budget."""
     is_in_memory: bool = False
+    traffic: Traffic = field(default_factory=Traffic)
+    """Bytes copied to the device so far."""
 
     def noted(self, explanation: Explanation) -> Explanation:
         """Return an explanation that says so."""
@@ -41,29 +43,31 @@ class Residency:
 
 
 def choose(
-    recipe: Recipe,
+    source: Outlets,
     device: Device,
     put: Convert,
-    traffic: Traffic,
     device_memory: int | str | None,
+    traffic: Traffic | None = None,
 ) -> Residency:
     """Return whether the data is to stay on a device, by a declared budget or half of what is free."""
+    counters = Traffic() if traffic is None else traffic
     declared = None if device_memory is None else parse_nbytes(device_memory)
     budget = _share(device) if declared is None else declared
-    origin = origin_of(recipe.node)
+    origin = origin_of(source.node)
     is_in_memory = not isinstance(origin, str) and origin.rows.chunk_rows is None
-    streamed = partial(Residency, left_nbytes=declared, is_in_memory=is_in_memory)
+    streamed = partial(Residency, left_nbytes=declared, is_in_memory=is_in_memory, traffic=counters)
     if budget is None:
         return streamed("the device has no memory of its own")
     if isinstance(origin, str):
         return streamed(origin)
     if origin.rows.num_rows > np.iinfo(INDEX_DTYPE).max:
         return streamed("it has more rows than can be numbered there, 2**31")
-    data = Resident(origin, recipe.options, put, device, traffic)
+    data = Resident(origin, source.options, put, device, counters)
     why = f"its {format_nbytes(data.nbytes)} against {format_nbytes(budget)} of device memory"
     if data.nbytes > budget:
         return streamed(why)
-    return Residency(why, data, None if declared is None else declared - data.nbytes)
+    left = None if declared is None else declared - data.nbytes
+    return Residency(why, data, left, traffic=counters)
 
 
 def _share(device: Device) -> int | None:

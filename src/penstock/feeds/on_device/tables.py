@@ -12,17 +12,17 @@ import numpy as np
 from penstock.core.closing import Closing
 from penstock.core.nest import flatten
 from penstock.core.rows import Index, rows_per_block
+from penstock.core.state import State
 from penstock.engine.plan import Options, make_plan
-from penstock.engine.stream import Report, Stream
+from penstock.engine.stream import Report, Stream, open_stream
 from penstock.errors import StreamClosedError
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.origin import Origin
 from penstock.feeds.on_device.traffic import Traffic
-from penstock.feeds.recipe import Recipe
+from penstock.outlets import Outlets
 from penstock.stages.batch import Batch
 
-State = dict[str, Any]
 INDEX_DTYPE = np.dtype("int32")
 """Of row numbers: half the bytes of int64, which JAX does not have by default."""
 _PIECE_NBYTES = 1 << 21  # What is copied at a time.
@@ -112,24 +112,17 @@ class ResidentStream(Closing):
     """One epoch of batches that are gathered on the device; stands where a `Stream` would."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        data: Resident,
-        *,
-        epoch: int = 0,
-        state: State | None = None,
-        by_number: bool = False,
+        self, source: Outlets, data: Resident, begin: State, *, by_number: bool = False
     ) -> None:
         """Open it; `by_number`: give out row numbers, for whoever gathers by them himself."""
-        # A stream that is never read from: it checks the state, and has the form of one.
-        with recipe.stream(epoch=epoch, state=state) as stream:
-            self._begin = stream.state()
-        self._report = stream.report()
+        # A stream that is never read from: its report has the form of one.
+        with open_stream(source.node, source.options) as stream:
+            self._report = stream.report()
+        self._begin = begin
         self._data = data
         self._by_number = by_number
-        self._epoch = int(self._begin["epoch"])
-        self._next = int(self._begin["element"])
-        self._total = recipe.node.num_rows or 0
+        self._next = begin.element
+        self._total = source.node.num_rows or 0
         self._step = max(1, _AHEAD_ROWS // data.origin.batch_size)
         self._rows: Iterator[Index] = iter(())
         self._known = self._next
@@ -164,7 +157,7 @@ class ResidentStream(Closing):
             raise StopIteration
         self._data.load()
         last = min(self._total, self._next + self._step)
-        rows, lengths = self._data.origin.batches(self._next, last, self._epoch)
+        rows, lengths = self._data.origin.batches(self._next, last, self._begin.epoch)
         self._known = last
         return rows.astype(INDEX_DTYPE), np.cumsum(lengths[:-1])
 
@@ -172,18 +165,21 @@ class ResidentStream(Closing):
         if self._is_closed and self._next != self._total:
             raise StreamClosedError("the stream is closed; iterate over the feed again.")
 
-    def state(self) -> State:
-        """Return where the consumer stands, as a small dict that JSON can hold."""
-        is_last = 0 < self._total == self._next
-        done = 0 if is_last else self._next
-        epoch = self._epoch + is_last
-        return {**self._begin, "epoch": epoch, "element": done, "cursor": done or None}
+    @property
+    def position(self) -> State:
+        """Where the consumer stands."""
+        if not self._total:
+            return self._begin
+        return self._begin.after(self._next - self._begin.element, self._total)
 
     def report(self) -> Report:
         """Return how many batches it has given out: nothing was read for them."""
-        count = self._next - int(self._begin["element"])
         return replace(
-            self._report, num_elements=count, seconds=perf_counter() - self._opened, threads=0
+            self._report,
+            epoch=self._begin.epoch,
+            num_elements=self._next - self._begin.element,
+            seconds=perf_counter() - self._opened,
+            threads=0,
         )
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """to_tf(): a true tf.data.Dataset, for every strategy and every tf.data method."""
 
-import itertools
 from typing import Any
 
 try:
@@ -8,91 +7,117 @@ try:
 except ImportError as error:
     raise ImportError("to_tf needs tensorflow: pip install 'penstock[tensorflow]'") from error
 
-from penstock.engine.plan import Explanation
+from penstock.core.fingerprint import fingerprint
+from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
-from penstock.feeds.keras.tensorflow import resident_dataset, tf_dataset
-from penstock.feeds.on_device.choice import choose
-from penstock.feeds.on_device.tables import State
-from penstock.feeds.on_device.traffic import Traffic, counting
+from penstock.feeds.base import Feed, standing
+from penstock.feeds.batches import check_batched, num_batches
+from penstock.feeds.on_device.choice import Residency, choose
+from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
-from penstock.feeds.recipe import Recipe
+from penstock.feeds.tf.datasets import resident_dataset, streamed_dataset
 from penstock.feeds.tf.device import TfDevice
+from penstock.outlets import Outlets
 
 
 class _Epochs:
     """Opens the next epoch whenever TensorFlow iterates the dataset, and remembers the last."""
 
-    def __init__(
-        self, recipe: Recipe, state: State | None, device: TfDevice, device_memory: int | str | None
-    ) -> None:
-        self.recipe = recipe
-        self.resume = state
-        self.numbers = itertools.count(0 if state is None else int(state["epoch"]))
+    def __init__(self, source: Outlets, residency: Residency) -> None:
+        self.source = source
+        self.residency = residency
+        self.next = State(fingerprint(source.node), 0)
+        self.is_whole = True
+        """Whether the next epoch has all of its batches."""
         self.last: Pass | None = None
-        self.traffic = Traffic()
-        self.residency = choose(recipe, device, device.put, self.traffic, device_memory)
 
     def open(self) -> Pass:
-        state, self.resume = self.resume, None
-        epoch = next(self.numbers)
+        begin, self.next, self.is_whole = self.next, self.next.at_end, True
         data = self.residency.data
-        count = counting(self.traffic, self.recipe.node.structure) if data is None else None
+        structure = self.source.node.structure
+        count = counting(self.residency.traffic, structure) if data is None else None
         self.last = Pass(
-            self.recipe,
-            count,
-            epoch=0 if state else epoch,
-            state=state,
-            is_recorded=True,
-            data=data,
-            by_number=True,
+            self.source, count, begin, is_recorded=True, data=data, by_number=data is not None
         )
         return self.last
 
-    def state(self, num_batches: int) -> State:
-        """Return the state after so many batches of the iteration that was started last."""
-        if self.last is None:
+
+class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no types
+    """A tf.data.Dataset of batches; each iteration of it is the next epoch.
+
+    TensorFlow reads ahead, so that only its consumer knows how many batches it has used: `state(n)`.
+    """
+
+    def __init__(self, source: Outlets, epochs: _Epochs, whole: Any, rest: Any) -> None:
+        """Make it of two datasets over `epochs`: of whole epochs, and of what is left of one."""
+        self.source = source
+        self.residency = epochs.residency
+        self._epochs = epochs
+        self._whole = whole
+        self._rest = rest
+        super().__init__(self._variant_tensor)
+
+    # How tf.data's own datasets stand on one another. TensorFlow asks at the start of each iteration.
+
+    @property
+    def _variant_tensor(self) -> Any:
+        (dataset,) = self._inputs()
+        return dataset._variant_tensor  # noqa: SLF001  # there is no other way to derive a dataset
+
+    def _inputs(self) -> list[Any]:
+        return [self._whole if self._epochs.is_whole else self._rest]
+
+    @property
+    def element_spec(self) -> Any:
+        """What tf.data calls the spec of a batch."""
+        return self._rest.element_spec
+
+    def _standing(self) -> str:
+        return standing(self._epochs.next, num_batches(self.source.node))
+
+    def state(self, count: int) -> StateDict:
+        """Return the state after the first `count` batches of the iteration that was started last."""
+        if self._epochs.last is None:
             raise ValueError("there is no state before the dataset was iterated.")
-        return self.last.state_after(num_batches)
+        return self._epochs.last.state_after(count).to_dict()
+
+    def resume(self, state: StateDict) -> None:
+        """Let the next iteration go on from a state of this dataset.
+
+        Call it before other datasets are made of this one: those know how many batches it has.
+        """
+        self._epochs.next = self._state_to_resume(state)
+        self._epochs.is_whole = self._epochs.next.element == 0
 
     def report(self) -> Report | None:
-        return None if self.last is None else self.last.latest.report()
-
-    def explain(self) -> Explanation:
-        return self.residency.noted(self.recipe.explain())
+        """Return what the epoch read last has done; None before the first."""
+        last = self._epochs.last
+        return None if last is None else last.latest.report()
 
     def close(self) -> None:
-        if self.last is not None:
-            self.last.close()
+        """End what is still being read, and let go of what is on the device."""
+        if self._epochs.last is not None:
+            self._epochs.last.close()
         self.residency.close()
 
 
-def tf_feed(
-    recipe: Recipe, *, device: str | None, state: State | None, device_memory: int | str | None
-) -> Any:
-    """Return a tf.data.Dataset; each iteration of it is the next epoch.
-
-    It has a few methods more: `state(n)`, after the first n batches of the iteration started last
-    (TensorFlow reads ahead, so only its consumer knows n), `report()`, `explain()` and `close()`;
-    and the counters of `traffic`.
-    """
-    recipe.check_batched("to_tf()")
+def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | None) -> TfFeed:
+    """Return a tf.data.Dataset of the batches; it is streamed, or gathered on the device."""
+    node = source.node
+    check_batched(node, "to_tf()")
     target = TfDevice(device)
-    epochs = _Epochs(recipe, state, target, device_memory)
+    epochs = _Epochs(source, choose(source, target, target.put, device_memory))
     data = epochs.residency.data
     if data is None:
-        dataset = tf_dataset(recipe, recipe.spec, epochs.open, tf)
+        dataset = streamed_dataset(node, node.spec, epochs.open, tf)
     else:
         where = None if target.is_cpu else target.name
-        dataset = resident_dataset(recipe, data, epochs.open, tf, device=where)
-    if recipe.num_batches is not None and state is None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(recipe.num_batches))
-    elif recipe.node.is_endless:
-        dataset = dataset.apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
+        dataset = resident_dataset(node, data, epochs.open, tf, device=where)
     if device is not None and data is None:
         dataset = dataset.apply(tf.data.experimental.copy_to_device(device))
-    dataset = dataset.prefetch(2)
-    dataset.state, dataset.report, dataset.close = epochs.state, epochs.report, epochs.close
-    dataset.explain, dataset.traffic = epochs.explain, epochs.traffic
-    return dataset
+    rest = dataset.prefetch(2)
+    total = tf.data.INFINITE_CARDINALITY if node.is_endless else num_batches(node)
+    if total is None:
+        return TfFeed(source, epochs, rest, rest)
+    known = dataset.apply(tf.data.experimental.assert_cardinality(total))
+    return TfFeed(source, epochs, known.prefetch(2), rest)

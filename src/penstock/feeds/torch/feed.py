@@ -8,17 +8,17 @@ except ImportError as error:
     raise ImportError("to_torch needs torch: pip install 'penstock[torch]'") from error
 
 from penstock.feeds.base import EpochFeed
+from penstock.feeds.batches import batch_size, check_batched, check_numeric, named_specs
 from penstock.feeds.leafwise import leafwise
 from penstock.feeds.on_device.choice import choose
-from penstock.feeds.on_device.traffic import Traffic
-from penstock.feeds.recipe import Recipe
 from penstock.feeds.torch.arrays import converter
 from penstock.feeds.torch.device import TorchDevice
 from penstock.feeds.torch.upload import uploader
+from penstock.outlets import Outlets
 
 
 class TorchFeed(EpochFeed):
-    """An EpochFeed with what loops written for a DataLoader look at."""
+    """Batches of torch tensors, with what loops written for a DataLoader look at."""
 
     num_workers = 0
     pin_memory = False
@@ -28,7 +28,7 @@ class TorchFeed(EpochFeed):
     @property
     def batch_size(self) -> int | None:
         """The rows of a whole batch."""
-        return self._recipe.batch_size
+        return batch_size(self.source.node)
 
     @property
     def dataset(self) -> "TorchFeed":
@@ -36,16 +36,15 @@ class TorchFeed(EpochFeed):
         return self
 
 
-def torch_feed(recipe: Recipe, *, device: Any, device_memory: int | str | None) -> TorchFeed:
+def torch_feed(source: Outlets, *, device: Any, device_memory: int | str | None) -> TorchFeed:
     """Return the batches as torch takes them: our memory on the CPU, copied beside the work on CUDA."""
-    recipe.check_batched("to_torch()")
-    recipe.check_numeric("torch")
+    check_batched(source.node, "to_torch()")
+    check_numeric(source.node, "torch")
     target = TorchDevice(torch.device("cpu" if device is None else device))
-    functions = [converter(spec, torch) for _, spec in recipe.fields]
-    share = leafwise(recipe.node.structure, functions)
+    functions = [converter(spec, torch) for _, spec in named_specs(source.node)]
+    share = leafwise(source.node.structure, functions)
     assert share is not None
     upload = uploader(target.target, torch)
     put = share if target.is_cpu else lambda batch: upload(share(batch))
-    traffic = Traffic()
-    residency = choose(recipe, target, put, traffic, device_memory)
-    return TorchFeed(recipe, put, residency, traffic, is_ahead=not target.is_cpu)
+    residency = choose(source, target, put, device_memory)
+    return TorchFeed(source, put, residency, is_ahead=not target.is_cpu)

@@ -6,7 +6,7 @@ and where these are in the flatbuffer at the end of the file.
 
 import struct
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
 MAGIC = b"ARROW1"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
 PIECE_NBYTES = 1 << 18

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.lib.format as npy
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
 MAGIC = b"\x93NUMPY"

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 
 from penstock.core.closing import Closing
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.npy_header import (
     MAX_HEADER,
     PREFIX_NBYTES,

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.reader import Range, Reader, read_bytes
 
 STORED, DEFLATED = 0, 8

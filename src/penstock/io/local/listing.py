@@ -9,14 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.io.errors import (
-    AccessError,
-    DataError,
-    MissingFileError,
-    NotAFileError,
-    ReadError,
-    read_failure,
-)
+from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError, ReadError
+from penstock.io.failures import read_failure
 from penstock.io.location import Location
 
 # A folder with one of these in it is a Zarr array or group: one thing, not a folder of files.

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from penstock import _native
 from penstock.core.closing import Closing
-from penstock.io.errors import FileChangedError, NotAFileError, read_failure
+from penstock.errors import FileChangedError, NotAFileError
+from penstock.io.failures import read_failure
 from penstock.io.local.bounce import BOUNCE
 from penstock.io.local.disk import READ_NBYTES, Disk, disk_of
 from penstock.io.local.page_cache import page_cache_room

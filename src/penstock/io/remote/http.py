@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.io.errors import AccessError, DataError, FileChangedError, MissingFileError
+from penstock.errors import AccessError, DataError, FileChangedError, MissingFileError
 from penstock.io.location import Location, without_secrets
 from penstock.io.reader import Bytes
 from penstock.io.remote.retry import RetryPolicy, TransientError
@@ -68,6 +68,11 @@ def _failure(error: Exception, url: str) -> Exception:
     aiohttp = require("aiohttp", "reading http://")
     if isinstance(error, TransientError | DataError):
         return error
+    if isinstance(error, TypeError):  # Of a keyword that aiohttp does not have.
+        problem = f"a request can't be made with these storage_options: {error}"
+        return DataError(
+            problem, file=_name(url), cure="See fsspec's HTTPFileSystem for its options."
+        )
     if isinstance(error, aiohttp.InvalidURL):
         return DataError("this is not a valid URL", file=_name(url), cure="Check its spelling.")
     if isinstance(error, aiohttp.ClientSSLError):

@@ -2,10 +2,11 @@
 
 import glob
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.io.errors import MissingFileError
+from penstock.errors import MissingFileError
 from penstock.io.local.listing import Selection
 from penstock.io.location import Location, split_chain, without_secrets
 from penstock.io.remote import objects
@@ -35,6 +36,7 @@ def list_remote(
     if not found:
         what = "nothing matches" if _is_glob(url) else f"there are no {selection} in it"
         raise MissingFileError(what, file=without_secrets(url), cure="Check the URL.")
+    found = [replace(one, storage_options=storage_options) for one in found]
     return sorted(found, key=lambda one: one.url)
 
 

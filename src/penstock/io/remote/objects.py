@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.io.errors import (
-    AccessError,
-    DataError,
-    MissingFileError,
-    NotAFileError,
-    ReadError,
-)
+from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError, ReadError
 from penstock.io.location import Location, without_secrets
 from penstock.io.reader import Bytes
 from penstock.io.remote.retry import RetryPolicy, TransientError

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from penstock.core.closing import Closing
-from penstock.io.errors import FileChangedError
+from penstock.errors import FileChangedError
 from penstock.io.location import Location
 from penstock.io.reader import Buffer, Bytes, Group, Range, check_range, coalesce
 from penstock.io.remote import http, objects
@@ -32,11 +33,9 @@ class RemoteReader(Closing):
         self,
         location: Location,
         *,
-        storage_options: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         self.location = location
-        self._storage_options = dict(storage_options or {})
         self._retry = retry or RetryPolicy()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -94,7 +93,7 @@ class RemoteReader(Closing):
             session.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.location, self._storage_options, self._retry)
+        return _rebuild, (self.location, self._retry)
 
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, None]]) -> None:
         with self._lock:
@@ -102,7 +101,7 @@ class RemoteReader(Closing):
                 raise ValueError(f"the reader of {self.location} is closed.")
             # After a fork, the session's thread is in the parent.
             if self._session is None or self._session.pid != os.getpid():
-                self._session = Session.share(self.location.url, self._storage_options)
+                self._session = Session.share(self.location.url, self.location.storage_options)
             session = self._session
             call = session.start(lambda: work(session))
             self._calls.add(call)
@@ -159,10 +158,8 @@ class RemoteReader(Closing):
         await persist(attempt, self._retry, file=str(self.location), offset=offset)
 
 
-def _rebuild(
-    location: Location, storage_options: Mapping[str, Any], retry: RetryPolicy
-) -> RemoteReader:
-    return RemoteReader(location, storage_options=storage_options, retry=retry)
+def _rebuild(location: Location, retry: RetryPolicy) -> RemoteReader:
+    return RemoteReader(location, retry=retry)
 
 
 async def stat(session: Session, url: str, policy: RetryPolicy) -> Location:
@@ -173,4 +170,5 @@ async def stat(session: Session, url: str, policy: RetryPolicy) -> Location:
         found: Location = await files.stat(session, url, policy)
         return found
 
-    return await persist(attempt, policy, file=str(Location(url, 0)))
+    found = await persist(attempt, policy, file=str(Location(url, 0)))
+    return replace(found, storage_options=session.options)

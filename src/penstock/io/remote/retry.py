@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.io.errors import ReadError
+from penstock.errors import ReadError
 
 T = TypeVar("T")
 

@@ -31,6 +31,7 @@ class Session:
     def __init__(self, target: str, options: Mapping[str, Any], key: tuple[Any, ...]) -> None:
         self.pid = os.getpid()
         self.key = key
+        self.options = options
         self.num_users = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -180,5 +181,8 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
         package = _PACKAGES.get(protocol)
         cure = f"needs {package}: pip install {package}" if package else f"failed: {error}"
         raise ImportError(f"{purpose} {cure}", name=package) from error
-    except ValueError as error:
-        raise ValueError(f"{purpose} is not possible: {without_secrets(str(error))}") from error
+    except (TypeError, ValueError) as error:
+        # Only the names of options: their values may be secrets.
+        given = f" with storage_options {', '.join(map(str, options))}" if options else ""
+        reason = without_secrets(str(error)) if isinstance(error, ValueError) else str(error)
+        raise ValueError(f"{purpose}{given} is not possible: {reason}") from error

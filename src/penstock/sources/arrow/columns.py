@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.core.columns import Array, Ragged, Text
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.memory import Allocate
 from penstock.sources.reading.parts import require
 

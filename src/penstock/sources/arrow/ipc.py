@@ -8,7 +8,7 @@ import numpy as np
 from penstock.core.columns import Ragged, Text, merge
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Rows
-from penstock.io.errors import DataError, FileError
+from penstock.errors import DataError, FileError
 from penstock.io.formats.arrow_index import read_batch_lengths
 from penstock.io.location import Location
 from penstock.io.open import open_reader

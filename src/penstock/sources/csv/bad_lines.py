@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.formats.lines import Piece
 
 Check = Callable[[list[str], int], None]

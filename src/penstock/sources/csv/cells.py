@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.spec import ArraySpec, dtype_name
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 
 LineOf = Callable[[int], int]
 """The line that a row stands on."""

@@ -14,8 +14,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context, Cursor, Index, Parcel
 from penstock.core.spec import ArraySpec
-from penstock.errors import SpecMismatchError
-from penstock.io.errors import DataError
+from penstock.errors import DataError, SpecMismatchError
 from penstock.io.formats.lines import PIECE_NBYTES, Piece, UnclosedError, next_line, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
@@ -352,8 +351,8 @@ class CsvFlow(SkippableFlow):
     def fingerprint(self) -> Any:
         """Return names and sizes of the files, and the fields."""
         files = [[location.name, location.size] for location in self.locations]
-        specs = [repr(field.spec) for field in self.fields]
-        return ["csv", files, list(self.names), specs, *(["skip"] if self.skip else [])]
+        specs = [field.spec.to_json() for field in self.fields]
+        return ["csv", files, list(self.names), specs, self.skip]
 
 
 def _after(

@@ -169,6 +169,7 @@ class SkippableFlow(Flow):
     """Files that are read forward; under `skip` what is bad of them is left out."""
 
     skip = False
+    locations: Sequence[Location]
 
     def with_errors(self, on_error: str) -> Node:
         """Return the rows with bad ones left out, or raised."""

@@ -12,8 +12,7 @@ import numpy as np
 from penstock.core.columns import Array, Fixed, Pieces, Ragged, Sink, Text, raw_rows, typed
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Index, RowSet, as_index
-from penstock.errors import PenstockError, SpecMismatchError
-from penstock.io.errors import DataError, FileError
+from penstock.errors import DataError, FileError, PenstockError, SpecMismatchError
 from penstock.sources.reading.leaves import Leaf
 
 Values = Array | Text | Ragged
@@ -136,7 +135,7 @@ class Chunked(Leaf):
     def _decoded(self, first: int, last: int, context: Context) -> Values:
         try:
             values = self.decode(first, last, context)
-        except (MemoryError, FileError, PenstockError):
+        except (MemoryError, PenstockError):
             raise
         except Exception as error:
             edge = int(self.grid.bounds(self.grid.chunk_of(np.array([first])))[1][0])

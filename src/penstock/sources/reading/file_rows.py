@@ -13,13 +13,13 @@ from penstock.core.fields import allocate_block
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import Context, RowSet, Runs, as_index, shifted
 from penstock.core.spec import dtype_name
-from penstock.errors import SpecMismatchError
-from penstock.io.errors import (
+from penstock.errors import (
     AccessError,
     DataError,
     FileChangedError,
     MissingFileError,
     NotAFileError,
+    SpecMismatchError,
 )
 from penstock.io.location import Location
 from penstock.sources.reading.bad_rows import Fault, FaultyRows
@@ -188,7 +188,7 @@ class FileRows(FaultyRows):
             [location.name, part.num_rows]
             for location, part in zip(self.locations, self.parts, strict=True)
         ]
-        specs = [repr(field.spec) for field in self.fields]
+        specs = [field.spec.to_json() for field in self.fields]
         return ["files", names, list(self.names), specs, self.chunk_rows, self.row_nbytes]
 
     def choice(self) -> str:

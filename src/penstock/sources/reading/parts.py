@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
-from penstock.errors import LengthError, SpecMismatchError
-from penstock.io.errors import DataError, ReadError
+from penstock.errors import DataError, LengthError, ReadError, SpecMismatchError
 from penstock.io.location import Location
 from penstock.sources.reading.leaves import Leaf
 
@@ -33,6 +32,8 @@ class Request:
     """Whether files that can't be opened are left out."""
     left_out: list[Exception] = field(default_factory=list)
     """What was wrong with them."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What fsspec needs to know to read URLs."""
 
     @property
     def names(self) -> list[str] | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
+from penstock.errors import RecordError
 from penstock.sources.tfrecord.features import (
     FLOATS,
     INTS,
@@ -218,11 +219,10 @@ def _features_of(record: bytes) -> list[tuple[str, int, int, TensorInfo | None]]
         raise described(error, describe_fault(error.kind, error.found)) from None
 
 
-def described(error: _native.RecordError, message: str) -> _native.RecordError:
-    """Return the same error with another message."""
-    copy = _native.RecordError(f"{message[:-1]} (byte {error.offset} of the record).")
-    copy.__dict__.update(error.__dict__)
-    return copy
+def described(error: _native.RecordError, message: str) -> RecordError:
+    """Return the error of one record in words, with the place in the record."""
+    text = f"{message[:-1]} (byte {error.offset} of the record)."
+    return RecordError(text, kind=error.kind, offset=error.offset)
 
 
 def _decode(record: bytes, codec: ExampleCodec) -> list[Any]:

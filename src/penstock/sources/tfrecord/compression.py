@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.closing import Closing
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Bytes, Reader, read_bytes

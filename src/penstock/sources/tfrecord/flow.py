@@ -10,7 +10,7 @@ import numpy as np
 from penstock import _native
 from penstock.core.columns import Index
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.sources.tfrecord.compression import INFLATING_NBYTES, ForwardBytes, open_bytes
 from penstock.sources.tfrecord.records import (
@@ -62,6 +62,8 @@ class RecordFlow(Flow):
 
     With `skip`, bad records are left out and told to `context.skipped`.
     """
+
+    locations: Sequence[Location]
 
     def __init__(
         self,
@@ -172,7 +174,7 @@ class RecordFlow(Flow):
     def fingerprint(self) -> Any:
         """Return names and sizes of the files, and the fields."""
         names = [[location.name, location.size] for location in self.locations]
-        specs = [repr(field.spec) for field in self.fields]
+        specs = [field.spec.to_json() for field in self.fields]
         return ["tfrecord flow", names, list(self.records.codec.names), specs, self.skip]
 
 

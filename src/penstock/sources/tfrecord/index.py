@@ -11,9 +11,8 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.columns import Index
-from penstock.errors import StreamClosedError
+from penstock.errors import FileError, StreamClosedError
 from penstock.io.atomic import atomic_file
-from penstock.io.errors import FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.memory import allocate_plain

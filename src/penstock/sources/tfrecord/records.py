@@ -23,7 +23,7 @@ from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.memory import Allocate, allocate_plain
 from penstock.sources.tfrecord.codec import ExampleCodec, describe_fault
 from penstock.sources.tfrecord.features import Feature, TensorFeature, VarFeature, fixed_shape

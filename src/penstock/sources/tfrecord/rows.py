@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from penstock.core.columns import Block, Index
 from penstock.core.fields import round_up
 from penstock.core.rows import Context, Node, Rows, RowSet, plain_context
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.open import describe_reading
@@ -42,6 +42,7 @@ def open_tfrecord(
     verify: bool,
     raw: bool,
     index: bool,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Node:
     """Return the records of files; finds where they begin, unless they can only be read forward."""
     if compression is not None:
@@ -52,7 +53,7 @@ def open_tfrecord(
             )
     if raw and features is not None:
         raise ValueError("raw=True gives the bytes of records: leave the features out.")
-    files = open_records(paths, compression)
+    files = open_records(paths, compression, storage_options)
     payloads = first_payloads(files)
     if features is None and not raw:
         features = inferred(files, payloads)
@@ -73,9 +74,13 @@ def open_tfrecord(
 _COMPRESSION_NAMES = {"": "none", **{name.upper(): name for name in COMPRESSIONS}}
 
 
-def open_records(paths: PathLike | Iterable[PathLike], compression: str | None = None) -> Files:
+def open_records(
+    paths: PathLike | Iterable[PathLike],
+    compression: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Files:
     """Return the files that are meant, and how each is packed."""
-    locations = expand(paths)
+    locations = expand(paths, storage_options=storage_options)
     if isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir():
         # Beside them lie descriptions. The ending is no help: train.tfrecord-00000-of-00008.
         locations = [one for one in locations if "tfrec" in one.name.lower()] or locations
@@ -117,6 +122,8 @@ def inferred(files: Files, payloads: Sequence[bytes]) -> Any:
 
 class TFRecordRows(Rows):
     """The records of files by number, from where the index says they are."""
+
+    locations: Sequence[Location]
 
     def __init__(self, files: Files, records: Records, offsets: Sequence[Index]) -> None:
         self.files = files
@@ -240,7 +247,7 @@ class TFRecordRows(Rows):
         """Return names and lengths of the files, the fields, and what windows are cut by."""
         counts = np.diff(self.starts).tolist()
         names = [[one.name, size] for one, size in zip(self.locations, counts, strict=True)]
-        specs = [repr(field.spec) for field in self.fields]
+        specs = [field.spec.to_json() for field in self.fields]
         features = list(self.records.codec.names)
         return ["tfrecord", names, features, specs, self.chunk_rows, self.row_nbytes]
 

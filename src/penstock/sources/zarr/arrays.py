@@ -9,7 +9,7 @@ from penstock.core.columns import Array
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
-from penstock.io.errors import DataError, FileChangedError, FileError, MissingFileError
+from penstock.errors import DataError, FileChangedError, FileError, MissingFileError
 from penstock.io.keys import open_keys
 from penstock.io.location import Location
 from penstock.sources.reading.chunked import (

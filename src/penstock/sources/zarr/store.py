@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.io.errors import DataError
+from penstock.errors import DataError
 from penstock.io.keys import Keys
 from penstock.io.location import without_secrets
 from penstock.sources.reading.parts import require

@@ -41,11 +41,13 @@ class UserFunction:
         inner = self.function
         while isinstance(inner, functools.partial):
             inner = inner.func
-        return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__)
+        return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__).rpartition(
+            "."
+        )[2]
 
     def describe(self) -> str:
         """Return 'map(normalize)'."""
-        return f"{self.stage}({self.name.rsplit('.', 1)[-1]})"
+        return f"{self.stage}({self.name})"
 
     def failure(self, where: str, error: BaseException) -> FunctionError:
         """Return the error that tells which function failed, on which row, and why."""

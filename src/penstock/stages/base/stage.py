@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.columns import Block
 from penstock.core.rows import Context, Flow, Node, Rows, RowSet
-from penstock.stages.base.segment import Segment
+from penstock.stages.base.segment import Segment, as_flow
 
 
 class Stage(ABC):
@@ -14,24 +14,62 @@ class Stage(ABC):
 
     __slots__ = ()
 
-    @abstractmethod
     def build(self, node: Node) -> Node:
         """Return the node that this stage makes of `node`; raise if it can't follow it."""
+        self.check(node)
+        return self.of_rows(node) if isinstance(node, Rows) else self.of_flow(as_flow(node))
+
+    def check(self, node: Node) -> None:  # noqa: B027  # Most stages can follow any node.
+        """Raise if it can't follow `node`."""
+
+    @abstractmethod
+    def of_rows(self, rows: Rows) -> Node:
+        """Return what it makes of rows with random access."""
+
+    @abstractmethod
+    def of_flow(self, flow: Flow) -> Node:
+        """Return what it makes of rows that can only be read forward."""
 
     @abstractmethod
     def describe(self) -> str:
         """Return the call that made it: 'batch(32)'."""
 
+    @abstractmethod
     def fingerprint(self) -> Any:
-        """Return what the rows and their order depend on, as JSON."""
-        return self.describe()
+        """Return what the rows and their order depend on, as JSON: its name and its arguments."""
+
+    def notes(self, node: Node) -> tuple[str, ...]:
+        """Return what a user should know of the node that it made, for `explain()`."""
+        return ()
 
     def anew(self) -> "Stage":
-        """Return the same declaration for other rows: itself, unless it keeps some."""
+        """Return the same declaration for other rows: itself, unless it stores some."""
         return self
 
 
-class StageRows(Rows):
+class StageNode(Node):
+    """What a stage makes of one other node."""
+
+    stage: Stage
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        return self.stage.describe()
+
+    def fingerprint(self) -> Any:
+        """Return what the order depends on."""
+        return self.stage.fingerprint()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know before running it."""
+        return self.stage.notes(self)
+
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return what the stage makes of another input."""
+        return self.stage.anew().build(inputs[0])
+
+
+class StageRows(StageNode, Rows):
     """Rows made from one other node by a stage; asks it for the same rows unless told otherwise."""
 
     input: Rows
@@ -55,20 +93,8 @@ class StageRows(Rows):
         first = rows.start if isinstance(rows, slice) else int(rows[0])
         return self.input.locate(first, epoch)
 
-    def describe(self) -> str:
-        """Return the call that made it."""
-        return self.stage.describe()
 
-    def fingerprint(self) -> Any:
-        """Return what the order depends on."""
-        return self.stage.fingerprint()
-
-    def rebuilt(self, inputs: Sequence[Node]) -> Node:
-        """Return what the stage makes of another input."""
-        return self.stage.anew().build(inputs[0])
-
-
-class StageFlow(Flow):
+class StageFlow(StageNode, Flow):
     """A flow made from one other by a stage."""
 
     input: Flow
@@ -83,25 +109,3 @@ class StageFlow(Flow):
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input keeps: this stage passes blocks on."""
         return self.input.holds_nbytes(block_nbytes, ahead)
-
-    def describe(self) -> str:
-        """Return the call that made it."""
-        return self.stage.describe()
-
-    def fingerprint(self) -> Any:
-        """Return what the order depends on."""
-        return self.stage.fingerprint()
-
-    def rebuilt(self, inputs: Sequence[Node]) -> Node:
-        """Return what the stage makes of another input."""
-        return self.stage.anew().build(inputs[0])
-
-
-def whole_number(name: str, value: Any, *, least: int) -> int:
-    """Return `value` as an int, or raise with the rule."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be a whole number, got {value!r}.")
-    number = int(value.__index__())
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}.")
-    return number

@@ -1,1 +1,5 @@
 """cache: the rows of the first epoch, kept in memory or in a folder."""
+
+from penstock.stages.cache.stage import Cache
+
+__all__ = ["Cache"]

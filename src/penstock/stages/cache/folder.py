@@ -11,8 +11,7 @@ from penstock.core.columns import Block
 from penstock.core.fingerprint import changes, made_from
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Node, Rows, RowSet
-from penstock.errors import StaleCacheError
-from penstock.io.errors import TargetExistsError
+from penstock.errors import StaleCacheError, TargetExistsError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.shards.folder import ShardFolder, is_ours
 from penstock.shards.layout import layouts_of
@@ -133,4 +132,4 @@ class CacheTable(Rows):
 
     def fingerprint(self) -> Any:
         """Return what it is: the cache it belongs to stands in the chain."""
-        return "cache()"
+        return ["cache"]

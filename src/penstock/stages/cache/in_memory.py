@@ -1,9 +1,8 @@
-"""cache: the rows of the first epoch, kept in memory, in the order they had."""
+"""cache() without a path: the rows of the first epoch in memory, in the order they had."""
 
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,19 @@ from penstock.core.columns import Block
 from penstock.core.fields import allocate_block
 from penstock.core.rows import (
     Context,
-    Cursor,
     Flow,
+    Index,
     Node,
     Parcel,
     Rows,
     RowSet,
     as_index,
-    count,
     rows_per_block,
 )
 from penstock.memory import Account, Pool, process_ledger
 from penstock.stages.base.segment import Segment
-from penstock.stages.base.stage import Stage, StageRows
-from penstock.stages.cache.table import KeptFlow, Table
+from penstock.stages.base.stage import Stage
+from penstock.stages.cache.base import CacheFlow, CacheRows
 
 _CHUNK_NBYTES = 1 << 22
 _PIECE_NBYTES = 1 << 13  # Each piece of a column without a fixed size is rounded up to pages.
@@ -41,7 +39,7 @@ class Store:
         self.block: Block | None = None
         self.is_filled: np.ndarray[Any, np.dtype[np.bool_]] | None = None
         self.chunk_locks: list[threading.Lock] = []
-        self.table: Table | None = None
+        self.table: StoredRows | None = None
 
     def __reduce__(self) -> tuple[type["Store"], tuple[()]]:
         """A copy in another process starts empty."""
@@ -68,49 +66,49 @@ class Store:
         self.account = self.pool = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cache(Stage):
-    """All rows before it, frozen as they are in epoch 0."""
+class StoredRows(Rows):
+    """The rows of a full cache, in the blocks that they were packed into."""
 
-    store: Store = field(default_factory=Store, compare=False)
+    def __init__(self, flow: Node, blocks: list[Block]) -> None:
+        self.like(flow)
+        self.inputs = ()
+        self.blocks = blocks
+        self.starts = np.cumsum([0] + [block.num_rows for block in blocks])
+        self.num_rows = int(self.starts[-1])
 
-    def build(self, node: Node) -> Node:
-        """Return the cached rows."""
-        if node.is_endless:
-            raise ValueError("cache can't keep rows without end: put it before repeat().")
-        if isinstance(node, Rows):
-            return CachedRows(self, node)
-        assert isinstance(node, Flow)
-        return CachedFlow(self, node)
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from the blocks they are in."""
+        index = as_index(rows)
+        blocks = np.searchsorted(self.starts, index, side="right") - 1
+        for number in np.unique(blocks).tolist():
+            slots: Index = np.flatnonzero(blocks == number)
+            out.at(slots).copy_from(self.blocks[number], index[slots] - self.starts[number])
 
-    def anew(self) -> "Cache":
-        """Return a cache of its own for other rows."""
-        return Cache()
+    def locate(self, row: int, epoch: int) -> str:
+        """Return the row's number."""
+        return f"cached row {row}"
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return what it is."""
         return "cache()"
 
+    def fingerprint(self) -> Any:
+        """Return what it is: the cache it belongs to stands in the chain."""
+        return ["cache"]
 
-class CachedRows(StageRows):
+
+class RowsInMemory(CacheRows):
     """Rows that are read once; a chunk of them is filled when it is first asked for."""
 
-    stage: Cache
-
-    def __init__(self, stage: Cache, node: Rows) -> None:
+    def __init__(self, stage: Stage, node: Rows, store: Store) -> None:
         super().__init__(stage, node)
-        self.follows_epoch = False
+        self.store = store
         self.chunk_rows = None  # It is in memory from here on.
         self.is_fixed = all(f.storage_shape is not None for f in node.fields)
         self.step_rows = rows_per_block(node, _CHUNK_NBYTES)
 
-    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+    def fill_cached(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from the cache; fill what is missing first."""
-        if not count(rows):
-            return
-        if context.budget is None:  # A chain being built only looks at one row.
-            self.input.read(rows, out, context.of_epoch(0))
-            return
         index = as_index(rows)
         block = self._block(context)
         if self.is_fixed:
@@ -119,7 +117,7 @@ class CachedRows(StageRows):
         out.copy_from(block, index)
 
     def _block(self, context: Context) -> Block:
-        store = self.stage.store
+        store = self.store
         with store.lock:
             if store.block is None:
                 pool = store.reserve(self._kept_nbytes(), context, self.describe())
@@ -132,7 +130,7 @@ class CachedRows(StageRows):
             return store.block
 
     def _allocate(self, pool: Pool, context: Context) -> None:
-        store = self.stage.store
+        store = self.store
         block = allocate_block(self.fields, self.num_rows, pool.lease, aligned=self.is_batched)
         chunks = -(-self.num_rows // self.step_rows)
         if not self.is_fixed:
@@ -153,12 +151,12 @@ class CachedRows(StageRows):
 
     def keeps(self) -> dict[int, int]:
         """Return what filling it will take, if no stream has set that aside yet."""
-        store = self.stage.store
+        store = self.store
         own = {} if store.account is not None else {id(store): self._kept_nbytes()}
         return {**super().keeps(), **own}
 
     def _fill_chunk(self, chunk: int, block: Block, context: Context) -> None:
-        store = self.stage.store
+        store = self.store
         assert store.is_filled is not None
         if not store.is_filled[chunk]:
             with store.chunk_locks[chunk]:
@@ -175,38 +173,31 @@ class CachedRows(StageRows):
         """Return what filling a chunk takes."""
         return self.input.staging_nbytes(self.step_rows)
 
-    def locate(self, row: int, epoch: int) -> str:
-        """Return where a cached row came from."""
-        return self.input.locate(row, 0)
-
     def choice(self) -> str:
         """Return when it is filled."""
         return "in memory; each chunk is filled when it is first read"
 
 
-class CachedFlow(KeptFlow):
-    """A flow read once, to its end, when a stream over it starts; after that, rows by number."""
+class FlowInMemory(CacheFlow):
+    """A flow read once, to its end, when a stream over it starts; after that, random access."""
 
-    stage: Cache
-
-    def __init__(self, stage: Cache, flow: Flow) -> None:
+    def __init__(self, stage: Stage, flow: Flow, store: Store) -> None:
         super().__init__(stage, flow)
+        self.store = store
         self.chunk_rows = None  # It is in memory from here on.
 
-    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield rows of the cache from the cursor, a row number, on."""
-        if context.budget is None:  # A chain being built only looks at one row.
-            return self.input.parcels(None, context.of_epoch(0))
-        return Segment(self.table(context)).parcels(cursor, context)
+    def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:
+        """Return the rows of the cache, which is filled first."""
+        return Segment(self.table(context)).parcels(row, context)
 
     def keeps(self) -> dict[int, int]:
         """Return that nobody knows what it will take, if it is not filled yet."""
-        store = self.stage.store
+        store = self.store
         return {**super().keeps(), **({} if store.table is not None else {id(store): 0})}
 
-    def table(self, context: Context) -> Table:
+    def table(self, context: Context) -> StoredRows:
         """Return the cached rows, after reading the flow to its end the first time."""
-        store = self.stage.store
+        store = self.store
         with store.lock:
             if store.table is None:
                 filling = _Filling(self, context)
@@ -216,7 +207,7 @@ class CachedFlow(KeptFlow):
                 except BaseException:
                     store.release()
                     raise
-                store.table = Table(self, filling.finish())
+                store.table = StoredRows(self, filling.finish())
             return store.table
 
     def choice(self) -> str:
@@ -227,7 +218,7 @@ class CachedFlow(KeptFlow):
 class _Filling:
     """Packs parcels into blocks that double in size: a page for each would be too much."""
 
-    def __init__(self, flow: CachedFlow, context: Context) -> None:
+    def __init__(self, flow: FlowInMemory, context: Context) -> None:
         self.flow = flow
         self.context = context
         self.is_fixed = all(f.storage_shape is not None for f in flow.fields)
@@ -258,7 +249,7 @@ class _Filling:
             # What rows take is known only of those that are there.
             nbytes = parcel.block.nbytes + 2 * _PIECE_NBYTES * len(self.flow.fields)
         nbytes = max(nbytes, self.flow.block_nbytes(num_rows))
-        pool = self.flow.stage.store.reserve(nbytes, self.context, self.flow.describe())
+        pool = self.flow.store.reserve(nbytes, self.context, self.flow.describe())
         is_aligned = self.flow.is_batched
         self.blocks.append(
             allocate_block(self.flow.fields, num_rows, pool.lease, aligned=is_aligned)

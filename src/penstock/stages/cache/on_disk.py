@@ -6,7 +6,6 @@ it holds a lock on the folder. Others meanwhile take the rows from the input, an
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,11 +15,9 @@ from penstock.core.rows import (
     Context,
     Cursor,
     Flow,
-    Node,
     Parcel,
     Rows,
     RowSet,
-    count,
     rows_per_block,
 )
 from penstock.errors import PenstockError, StreamClosedError
@@ -28,56 +25,24 @@ from penstock.shards.folder import ShardFolder
 from penstock.shards.sequence import ShardSequence, default_shard_rows
 from penstock.sources.reading.file_rows import rows_a_read
 from penstock.stages.base.segment import Segment
-from penstock.stages.base.stage import Stage, StageRows
+from penstock.stages.base.stage import Stage
+from penstock.stages.cache.base import CacheFlow, CacheRows
 from penstock.stages.cache.filling import PIECE_NBYTES, Visit, visit
 from penstock.stages.cache.folder import CacheFolder, CacheTable
-from penstock.stages.cache.table import KeptFlow
 
 _POLL_SECONDS = 0.05  # Between two looks for another process that fills the cache.
 
 
-@dataclass(frozen=True, slots=True)
-class CacheOnDisk(Stage):
-    """All rows before it, frozen as they are in epoch 0, in a folder."""
-
-    path: str
-
-    def build(self, node: Node) -> Node:
-        """Return the cached rows; raise if the folder holds other ones."""
-        if node.is_endless:
-            raise ValueError("cache can't keep rows without end: put it before repeat().")
-        if isinstance(node, Rows):
-            return RowsOnDisk(self, node)
-        assert isinstance(node, Flow)
-        return FlowOnDisk(self, node)
-
-    def describe(self) -> str:
-        """Return the call."""
-        return f"cache({self.path!r})"
-
-    def fingerprint(self) -> str:
-        """Return what it is: where it is kept does not matter."""
-        return "cache()"
-
-
-class RowsOnDisk(StageRows):
+class RowsOnDisk(CacheRows):
     """Rows that are read once; a shard is filled from its beginning up to what is asked for."""
 
-    stage: CacheOnDisk
-
-    def __init__(self, stage: CacheOnDisk, node: Rows) -> None:
+    def __init__(self, stage: Stage, node: Rows, path: str) -> None:
         super().__init__(stage, node)
-        self.follows_epoch = False
-        self.folder = CacheFolder(stage.path, node)
+        self.folder = CacheFolder(path, node)
         self.chunk_rows = rows_a_read(1, self.row_nbytes)
 
-    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+    def fill_cached(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read rows from the cache, after writing those that are missing."""
-        if not count(rows):
-            return
-        if context.budget is None:  # A chain being built only looks at one row.
-            self.input.read(rows, out, context.of_epoch(0))
-            return
         visiting = context.resources.get(("cache", id(self)), self._visit)
         if visiting.table is not None:
             visiting.table.read(rows, out, context)
@@ -100,10 +65,6 @@ class RowsOnDisk(StageRows):
         copies = 4 if varies else 2
         return self.input.staging_nbytes(rows) + copies * self.block_nbytes(rows)
 
-    def locate(self, row: int, epoch: int) -> str:
-        """Return where a cached row came from."""
-        return self.input.locate(row, 0)
-
     def choice(self) -> str:
         """Return where it is, and when it is filled."""
         if self.folder.shards() is not None:
@@ -111,26 +72,21 @@ class RowsOnDisk(StageRows):
         return "on disk; rows are written when they are first read"
 
 
-class FlowOnDisk(KeptFlow):
-    """A flow that is written while it is first read; after that, rows by number.
+class FlowOnDisk(CacheFlow):
+    """A flow that is written while it is first read; after that, random access.
 
     The cursor is a row number. Where the cache is not whole, the rows before it are read from the
     finished shards, and the input goes on from where it stood after the last of them.
     """
 
-    stage: CacheOnDisk
-
-    def __init__(self, stage: CacheOnDisk, flow: Flow) -> None:
+    def __init__(self, stage: Stage, flow: Flow, path: str) -> None:
         super().__init__(stage, flow)
-        self.folder = CacheFolder(stage.path, flow)
+        self.folder = CacheFolder(path, flow)
         self.chunk_rows = rows_a_read(1, self.row_nbytes)
         self.shard_rows = default_shard_rows(self)
 
-    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield rows from a row number on; write them on the way if they are not there."""
-        if context.budget is None:  # A chain being built only looks at one row.
-            return self.input.parcels(None, context.of_epoch(0))
-        row = 0 if cursor is None else int(cursor)
+    def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:
+        """Return the rows from a row number on; write them on the way if they are not there."""
         table = self._whole()
         if table is not None:
             return Segment(table).parcels(row, context)

@@ -18,7 +18,7 @@ from penstock.core.order import Permutation
 from penstock.core.rows import Context, Index, Rows, RowSet, as_index, bounds, count
 from penstock.errors import StreamClosedError
 from penstock.io.atomic import check_space
-from penstock.io.errors import write_failure
+from penstock.io.failures import write_failure
 from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.memory import format_nbytes

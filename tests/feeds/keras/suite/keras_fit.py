@@ -368,13 +368,12 @@ def test_fit_arrays_is_fit(data):
 
 def test_the_public_fall_back_trains_on_the_same_batches(data):
     from penstock.feeds.keras.pydataset import PyDatasetFeed
-    from penstock.feeds.recipe import Recipe
 
     x, y = data
     ds = ps.from_arrays((x.astype("float64"), y)).shuffle(seed=0).batch(32)
     expected, found = StepLosses(), StepLosses()
     make_model().fit(ds.to_keras(), epochs=2, verbose=0, callbacks=[expected])
-    feed = PyDatasetFeed(Recipe(ds.node, ds.options))
+    feed = PyDatasetFeed(ds)
     make_model().fit(feed, epochs=2, verbose=0, shuffle=False, callbacks=[found])
     assert [s["loss"] for s in found.steps] == [s["loss"] for s in expected.steps]
 

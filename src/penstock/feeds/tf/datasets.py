@@ -8,11 +8,57 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.core.nest import flatten
+from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
+from penstock.feeds.batches import batch_size
+from penstock.feeds.leafwise import Convert
+from penstock.feeds.long_batches import can_join
+from penstock.feeds.on_device.tables import INDEX_DTYPE, Resident
+from penstock.feeds.passes import Pass
 from penstock.feeds.tf.arrays import tensor_spec
 
 
-def dataset_of_blocks(
+def streamed_dataset(node: Node, spec: Any, open_pass: Callable[[], Pass], tf: Any) -> Any:
+    """Return a tf.data.Dataset, each of whose iterators is a pass once it is read from."""
+
+    def blocks() -> Iterator[Any]:
+        yield from open_pass().blocks()
+
+    def batches() -> Iterator[Any]:
+        yield from open_pass()
+
+    if not can_join(node):
+        return _of_batches(batches, spec, tf=tf)
+    size = batch_size(node)
+    assert size is not None
+    is_whole = all(field.spec.is_fixed for field in node.fields)
+    return _of_blocks(blocks, spec, size, is_whole=is_whole, tf=tf)
+
+
+def resident_dataset(
+    node: Node,
+    data: Resident,
+    open_pass: Callable[[], Pass],
+    tf: Any,
+    *,
+    device: str | None = None,
+    finish: Convert | None = None,
+) -> Any:
+    """Return a tf.data.Dataset that gathers batches of what is on the device, by numbers from a pass."""
+
+    def gather(rows: Any) -> Any:
+        batch = data.gather(rows)
+        return batch if finish is None else finish(batch)
+
+    numbers = streamed_dataset(node, ArraySpec((None,), INDEX_DTYPE), open_pass, tf)
+    if device is None:
+        return numbers.map(gather)
+    # Unverified on hardware: tf.data runs what follows a copy to a device there, too.
+    with tf.device(device):
+        return numbers.apply(tf.data.experimental.copy_to_device(device)).map(gather)
+
+
+def _of_blocks(
     blocks: Callable[[], Iterator[Any]], spec: Any, batch_size: int, *, is_whole: bool, tf: Any
 ) -> Any:
     """Return the dataset of batches of long batches, which have any number of rows."""
@@ -22,7 +68,7 @@ def dataset_of_blocks(
     return _quiet(dataset.rebatch(batch_size, drop_remainder=is_whole), tf)
 
 
-def dataset_of_batches(batches: Callable[[], Iterator[Any]], spec: Any, *, tf: Any) -> Any:
+def _of_batches(batches: Callable[[], Iterator[Any]], spec: Any, *, tf: Any) -> Any:
     """Return the dataset of batches that are handed over one at a time."""
     dataset = tf.data.Dataset.from_generator(
         batches, output_signature=_signature(spec, tf, is_block=False)

@@ -5,13 +5,13 @@ from typing import Any
 import keras
 
 from penstock.core.nest import flatten
-from penstock.feeds.keras.batches import preparation, prepared_spec
+from penstock.feeds.keras.preparing import preparation, prepared_spec
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.tables import Resident
 from penstock.feeds.on_device.traffic import Traffic
-from penstock.feeds.recipe import Recipe
+from penstock.outlets import Outlets
 
 Weights = dict[int, float] | None
 
@@ -20,9 +20,9 @@ class KerasResidency:
     """The choice for one feed. It is made anew if `fit` brings class weights that the rows lack."""
 
     def __init__(
-        self, recipe: Recipe, class_weight: Weights, device_memory: int | str | None
+        self, source: Outlets, class_weight: Weights, device_memory: int | str | None
     ) -> None:
-        self._recipe = recipe
+        self._source = source
         self._device_memory = device_memory
         self._weights = class_weight
         self.traffic = Traffic()
@@ -48,17 +48,18 @@ class KerasResidency:
     def stream_because(self, why: str) -> None:
         """Stream from now on."""
         self.chosen.close()
-        self.chosen = Residency(why)
+        self.chosen = Residency(why, traffic=self.traffic)
 
     def _choose(self) -> Residency:
         if _is_distributed():
-            return Residency("keras.distribution spreads each batch over several devices")
+            why = "keras.distribution spreads each batch over several devices"
+            return Residency(why, traffic=self.traffic)
         floatx = keras.backend.floatx()
-        spec = prepared_spec(self._recipe, self._weights, floatx)
+        spec = prepared_spec(self._source.node, self._weights, floatx)
         device, put = _device(spec)
-        prepare = chained(preparation(self._recipe, self._weights, floatx), put)
+        prepare = chained(preparation(self._source.node, self._weights, floatx), put)
         assert prepare is not None
-        return choose(self._recipe, device, prepare, self.traffic, self._device_memory)
+        return choose(self._source, device, prepare, self._device_memory, self.traffic)
 
 
 def _is_distributed() -> bool:

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from penstock.core.nest import Structure, flatten
+from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
 from penstock.feeds.alignment import Array, aligned_cast
 from penstock.feeds.leafwise import Convert, chained, leafwise
-from penstock.feeds.recipe import Recipe
 
 _MOST_PARTS = 3  # x, y, sample_weight
 
@@ -23,7 +23,7 @@ def check_parts(spec: Any) -> None:
         )
 
 
-def casts(recipe: Recipe, floatx: str) -> Convert | None:
+def casts(node: Node, floatx: str) -> Convert | None:
     """Return the cast of floats to Keras' own, which leaves integers (images) as they are."""
 
     def cast_of(spec: ArraySpec) -> Convert | None:
@@ -32,7 +32,7 @@ def casts(recipe: Recipe, floatx: str) -> Convert | None:
             return None
         return lambda leaf: aligned_cast(leaf, floatx)
 
-    return leafwise(recipe.node.structure, [cast_of(spec) for _, spec in recipe.fields])
+    return leafwise(node.structure, [cast_of(field.spec) for field in node.fields])
 
 
 def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Convert:
@@ -91,21 +91,19 @@ def spread_weights(spec: Any) -> Convert | None:
     return spread
 
 
-def preparation(
-    recipe: Recipe, class_weight: dict[int, float] | None, floatx: str
-) -> Convert | None:
+def preparation(node: Node, class_weight: dict[int, float] | None, floatx: str) -> Convert | None:
     """Return what makes a batch of the stream one of Keras'; None if it is one already."""
-    weigh = None if class_weight is None else class_weights(recipe.spec, class_weight, floatx)
-    return chained(casts(recipe, floatx), weigh, spread_weights(recipe.spec))
+    weigh = None if class_weight is None else class_weights(node.spec, class_weight, floatx)
+    return chained(casts(node, floatx), weigh, spread_weights(node.spec))
 
 
-def prepared_spec(recipe: Recipe, class_weight: dict[int, float] | None, floatx: str) -> Any:
+def prepared_spec(node: Node, class_weight: dict[int, float] | None, floatx: str) -> Any:
     """Return the nest of `ArraySpec` of a batch once it is prepared."""
-    leaves, structure = flatten(recipe.spec)
+    leaves, structure = flatten(node.spec)
     spec: Any = structure.unflatten([_cast_spec(leaf, floatx) for leaf in leaves])
     if class_weight is not None:
         spec = (*spec, ArraySpec(spec[1].shape[:1], floatx))
-    if spread_weights(recipe.spec) is not None:
+    if spread_weights(node.spec) is not None:
         outputs = structure_of(spec[1])
         spec = (*spec[:2], outputs.unflatten([spec[2]] * outputs.num_leaves))
     return spec

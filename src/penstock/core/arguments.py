@@ -1,0 +1,24 @@
+"""Checks of what users pass, with errors that say the rule, what came, and the cure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def whole_number(name: str, value: Any, *, least: int) -> int:
+    """Return `value` as an int, or raise with the rule."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, got {value!r}.")
+    number = int(value.__index__())
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}.")
+    return number
+
+
+def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise unless `value` is one of the choices."""
+    known = list(choices)
+    if value not in known:
+        shown = " or ".join(f'"{one}"' for one in known)
+        if len(known) > 2:
+            shown = f"one of {', '.join(known)}"
+        raise ValueError(f"{name} must be {shown}, got {value!r}.")

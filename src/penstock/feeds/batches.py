@@ -1,0 +1,54 @@
+"""What feeds ask of the dataset that they read: how many batches, how large, and whether they can be fed."""
+
+from penstock.core.nest import field_names
+from penstock.core.rows import Node, Rows
+from penstock.core.spec import ArraySpec
+
+
+def num_batches(node: Node) -> int | None:
+    """Return how many batches an epoch has; None where that is unknown or infinite."""
+    return None if node.is_endless else node.num_rows
+
+
+def has_random_access(node: Node) -> bool:
+    """Whether batch i can be read from i: the cursor of a stream is then its number."""
+    return isinstance(node, Rows)
+
+
+def batch_size(node: Node) -> int | None:
+    """Return the rows of a whole batch, where all fields agree on one."""
+    sizes = set()
+    for field in node.fields:
+        first = field.spec.shape[0] if field.spec.shape else None
+        sizes.add(field.most if first is None else first)
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def named_specs(node: Node) -> list[tuple[str, ArraySpec]]:
+    """Return each leaf of a batch, by name."""
+    names = field_names(node.structure)
+    return [(name, field.spec) for name, field in zip(names, node.fields, strict=True)]
+
+
+def check_batched(node: Node, call: str) -> None:
+    """Raise with the line to write if `batch` was forgotten."""
+    if not node.is_batched:
+        raise ValueError(
+            f"{call} needs batches, and this dataset gives single rows: {node.spec}.\n"
+            f"  wrong: ds.{call}\n  right: ds.batch(32).{call}"
+        )
+
+
+def check_numeric(node: Node, framework: str) -> None:
+    """Raise if a field is text, which only TensorFlow can hold."""
+    for name, spec in named_specs(node):
+        if spec.numpy_dtype.kind not in "biufc" and not _is_extension_float(spec):
+            raise TypeError(
+                f"field {name!r} is {spec}, and {framework} has numbers only; "
+                "turn it into numbers with .map(...) before .batch(...)."
+            )
+
+
+def _is_extension_float(spec: ArraySpec) -> bool:
+    # bfloat16 and the 8-bit floats of ml_dtypes have kind 'V' and a name.
+    return "float" in spec.numpy_dtype.name

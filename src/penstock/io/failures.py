@@ -1,0 +1,65 @@
+"""What an error of the operating system means for a file: ours, with the file and the cure."""
+
+import errno
+
+from penstock.errors import (
+    AccessError,
+    DataError,
+    DiskFullError,
+    FileChangedError,
+    MissingFileError,
+    NotAFileError,
+    ReadError,
+    TargetExistsError,
+    WriteError,
+)
+
+
+def write_failure(error: OSError, *, file: str) -> WriteError:
+    """Return the WriteError that says what `error`, from writing `file`, means."""
+    code = error.errno
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        cure = "Free some space, or choose a path on another disk."
+        return DiskFullError("the disk is full", file=file, cure=cure, code=code)
+    if code == errno.EFBIG:
+        cure = "Raise the limit (ulimit -f), or write smaller shards with shard_rows=..."
+        return WriteError("files may not be larger than this", file=file, cure=cure, code=code)
+    if code in (errno.EEXIST, errno.ENOTEMPTY):
+        cure = "Remove it, or choose another path."
+        return TargetExistsError("this exists already", file=file, cure=cure, code=code)
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        cure = "Choose a path that this user may write to."
+        return WriteError("no permission to write here", file=file, cure=cure, code=code)
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        cure = "Create its folder first."
+        return WriteError("its folder does not exist", file=file, cure=cure, code=code)
+    reason = error.strerror or str(error) or type(error).__name__
+    return WriteError(f"writing failed: {reason}", file=file, code=code)
+
+
+def read_failure(
+    error: OSError, *, file: str, offset: int | None = None, listed: bool = False
+) -> DataError:
+    """Return the DataError that says what `error`, from opening or reading `file`, means.
+
+    `listed` says that the file was there before, so that a missing one has vanished since.
+    """
+    code = error.errno
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        problem = "the file has vanished since it was listed" if listed else "there is no such file"
+        return MissingFileError(problem, file=file, cure="Check the path.", code=code)
+    if code in (errno.EACCES, errno.EPERM):
+        cure = f"Let this user read it (chmod +r {file}, and +x on its folders)."
+        return AccessError("no permission to read it", file=file, cure=cure, code=code)
+    if code == errno.EISDIR:
+        cure = "Name the files in it, or the folder where folders are taken."
+        return NotAFileError("this is a directory", file=file, cure=cure)
+    if code in (errno.EMFILE, errno.ENFILE):
+        cure = "Raise the limit (ulimit -n), or use fewer, larger files."
+        return ReadError("too many files are open", file=file, cure=cure, code=code)
+    if code == errno.ESTALE:
+        cure = "Read it again from a stable copy."
+        return FileChangedError("the server has replaced the file", file=file, cure=cure)
+    reason = error.strerror or str(error) or type(error).__name__
+    cure = "The disk or its connection may be failing: copy the file elsewhere, and try again."
+    return ReadError(f"reading failed: {reason}", file=file, offset=offset, cure=cure, code=code)

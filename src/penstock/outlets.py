@@ -1,0 +1,209 @@
+"""Where the rows of a dataset go: a loop, a folder, a number, or a framework."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from penstock.core.arguments import one_of, whole_number
+from penstock.core.lazy import lazy
+from penstock.core.rows import Node
+from penstock.core.state import StateDict
+from penstock.engine.plan import Explanation, Options, explain, make_plan
+from penstock.engine.stream import Stream, open_stream
+from penstock.engine.stream.statistics import statistics
+
+if TYPE_CHECKING:
+    from penstock import writers
+    from penstock.feeds.jax.feed import JaxFeed
+    from penstock.feeds.keras.feed import KerasFeed
+    from penstock.feeds.keras.pydataset import PyDatasetFeed
+    from penstock.feeds.tf.feed import TfFeed
+    from penstock.feeds.torch.feed import TorchFeed
+    from penstock.io.paths import PathLike
+else:
+    writers = lazy("penstock.writers")  # What most programs never use.
+
+T = TypeVar("T")
+
+
+class Outlets:
+    """The half of a `Dataset` that reads it; the other half, in `dataset.py`, declares it."""
+
+    __slots__ = ("__weakref__", "_epochs", "node", "options")
+
+    def __init__(self, node: Node, options: Options) -> None:
+        self.node = node
+        self.options = options
+        self._epochs = itertools.count()
+
+    def explain(self) -> Explanation:
+        """Return what iterating will do: stages, sizes, threads and bytes. Reads nothing."""
+        return explain(make_plan(self.node, self.options))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.stream(epoch=next(self._epochs))
+
+    def stream(self, *, epoch: int = 0, state: StateDict | None = None) -> Stream:
+        """Return one epoch as an iterator with `state()`, `report()` and `close()`.
+
+        Args:
+            epoch: Which one; each is shuffled anew.
+            state: Where to go on, from `state()` of a stream or a feed of the same dataset.
+
+        >>> import numpy as np, penstock as ps
+        >>> ds = ps.from_arrays(np.arange(4)).batch(2)
+        >>> with ds.stream() as stream:
+        ...     first = next(stream)
+        ...     state = stream.state()
+        >>> next(ds.stream(state=state)).tolist()
+        [2, 3]
+        """
+        number = whole_number("epoch", epoch, least=0)
+        return open_stream(self.node, self.options, epoch=number, state=state, by_element=True)
+
+    def reduce(self, initial_state: T, reduce_func: Callable[[T, Any], T]) -> T:
+        """Return `reduce_func(... reduce_func(reduce_func(initial_state, row 0), row 1) ...)`.
+
+        Args:
+            initial_state: What the first call gets.
+            reduce_func: Takes the result so far and an element; returns the next result.
+
+        >>> import numpy as np, penstock as ps
+        >>> int(ps.from_arrays(np.arange(4)).reduce(0, lambda total, x: total + x))
+        6
+        """
+        if callable(initial_state) and not callable(reduce_func):
+            raise TypeError(
+                "reduce takes the initial state first, as in tf.data.\n"
+                "  wrong: ds.reduce(lambda total, x: total + x, 0)\n"
+                "  right: ds.reduce(0, lambda total, x: total + x)"
+            )
+        result = initial_state
+        with self.stream() as stream:
+            for element in stream:
+                result = reduce_func(result, element)
+        return result
+
+    def statistics(self) -> Any:
+        """Return count, mean, variance, minimum and maximum of every field, in one pass.
+
+        The result is a nest like a row. Takes the memory of a stream.
+
+        >>> import numpy as np, penstock as ps
+        >>> float(ps.from_arrays(np.array([1.0, 3.0])).batch(2).statistics().variance)
+        1.0
+        """
+        return statistics(open_stream(self.node, self.options), self.node)
+
+    def write(
+        self,
+        path: "PathLike",
+        *,
+        format: Literal["npy", "tfrecord"] = "npy",
+        shard_rows: int | None = None,
+        shards: int | None = None,
+        overwrite: bool = False,
+        progress: bool | None = None,
+    ) -> None:
+        """Write all rows of epoch 0 to a folder, which appears when it is whole.
+
+        Takes the memory of a stream, and no more.
+
+        Args:
+            path: The folder to make.
+            format: "npy" makes plain `.npy` shards and a `manifest.json`; `from_files(path)` reads them
+                back with the nest they had, and after an interruption the same call goes on after the
+                last finished shard. "tfrecord" makes a tf.train.Example of each row, for
+                `from_tfrecord(path)` and for TensorFlow.
+            shard_rows: The rows of a file; by default those of 256 MB.
+            shards: The number of files, instead of `shard_rows`.
+            overwrite: Whether a folder that penstock wrote is replaced.
+            progress: Whether to show a bar; by default if rich is installed and stderr is a terminal.
+
+        >>> import numpy as np, penstock as ps, tempfile
+        >>> folder = tempfile.mkdtemp() + "/out"
+        >>> ps.from_arrays((np.arange(3), ["a", "b", "c"])).write(folder)
+        >>> [(int(x), y) for x, y in ps.from_files(folder)]
+        [(0, 'a'), (1, 'b'), (2, 'c')]
+        """
+        one_of("format", format, writers.WRITERS)
+        if self.node.is_endless:
+            raise ValueError("rows without end can't be written: use .take(n) first.")
+        rows = None if shard_rows is None else whole_number("shard_rows", shard_rows, least=1)
+        if shards is not None:
+            if shard_rows is not None or self.node.num_rows is None:
+                raise ValueError(
+                    "shards needs a dataset with a length, and no shard_rows: one follows from the other."
+                )
+            rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
+        target = Path(path).expanduser().absolute()
+        opened = partial(_open, self.node, self.options)
+        job = writers.Job(self.node, opened, target, rows, overwrite, progress, shards)
+        writers.WRITERS[format](job)
+
+    def to_keras(
+        self,
+        *,
+        class_weight: dict[int, float] | None = None,
+        device_memory: int | str | None = None,
+    ) -> "KerasFeed | PyDatasetFeed":
+        """Return what `model.fit`, `evaluate` and `predict` take as data, on each backend of Keras.
+
+        Each epoch of `fit` is the next one of the dataset: `model.fit(ds.to_keras(), epochs=3)`. It
+        takes the memory of the stream; nothing is copied on the CPU.
+
+        Args:
+            class_weight: The weight of each class, as `fit` takes it.
+            device_memory: Data that fits it is copied to the device once, and gathered there; in bytes
+                or like "2GB". By default half of what an accelerator has free.
+        """
+        from penstock.feeds.keras.feed import keras_feed
+
+        return keras_feed(self, class_weight=class_weight, device_memory=device_memory)
+
+    def to_jax(self, *, sharding: Any = None, device_memory: int | str | None = None) -> "JaxFeed":
+        """Return batches as jax Arrays; each `iter` is the next epoch.
+
+        On the CPU they are our memory, not a copy.
+
+        Args:
+            sharding: A device, or a sharding that spreads each batch; by default JAX's own choice.
+            device_memory: Data that fits it is copied to the device once, and gathered there.
+        """
+        from penstock.feeds.jax.feed import jax_feed
+
+        return jax_feed(self, sharding=sharding, device_memory=device_memory)
+
+    def to_torch(
+        self, *, device: Any = None, device_memory: int | str | None = None
+    ) -> "TorchFeed":
+        """Return batches as torch tensors, to stand where a DataLoader would; each `iter` is an epoch.
+
+        On the CPU they are our memory, not a copy.
+
+        Args:
+            device: A torch.device or its name; by default the CPU.
+            device_memory: Data that fits it is copied to the device once, and gathered there.
+        """
+        from penstock.feeds.torch.feed import torch_feed
+
+        return torch_feed(self, device=device, device_memory=device_memory)
+
+    def to_tf(
+        self, *, device: str | None = None, device_memory: int | str | None = None
+    ) -> "TfFeed":
+        """Return a `tf.data.Dataset` of the batches; each iteration of it is the next epoch.
+
+        Args:
+            device: The name of a device that batches are copied to; by default they stay on the CPU.
+            device_memory: Data that fits it is copied to the device once, and gathered there.
+        """
+        from penstock.feeds.tf.feed import tf_feed
+
+        return tf_feed(self, device=device, device_memory=device_memory)
+
+
+def _open(node: Node, options: Options, state: StateDict | None) -> Stream:
+    return open_stream(node, options, state=state)

@@ -1,0 +1,25 @@
+"""A shuffle of rows that can be read at random: by index, exact, at no cost in memory."""
+
+from penstock.core.order import Permutation
+from penstock.core.rows import Rows, RowSet, as_index
+from penstock.stages.base.stage import Stage, StageRows
+
+
+class ShuffledRows(StageRows):
+    """Row i is row `permutation(i)` of the input."""
+
+    def __init__(self, stage: Stage, node: Rows, *, seed: int) -> None:
+        super().__init__(stage, node)
+        self.seed = seed
+        self.num_shuffles += 1
+        self.follows_epoch = True
+
+    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
+        """Return the permuted row numbers."""
+        words = (self.seed, epoch, self.input.num_shuffles)
+        return Permutation(self.num_rows, words).rows(as_index(rows))
+
+    def choice(self) -> str:
+        """Return how it shuffles."""
+        what = "whole batches" if self.is_batched else "rows"
+        return f"exact, by index: a seeded bijection over {self.num_rows} {what}; mixing 1.00"

@@ -1,0 +1,47 @@
+"""A shuffle behind the cache of a flow: how many rows there are is known once the cache is full."""
+
+from collections.abc import Iterator
+
+from penstock.core.rows import Context, Cursor, Parcel, Rows, rows_per_block
+from penstock.stages.base.segment import Segment
+from penstock.stages.base.stage import Stage, StageFlow
+from penstock.stages.cache.base import CacheFlow
+
+_SCATTER_NBYTES = 48 << 20  # What a thread takes that scatters rows to scratch.
+
+
+class ShuffledCache(StageFlow):
+    """The rows of a cache in random order; how many there are is known once it is full."""
+
+    input: CacheFlow
+
+    def __init__(self, stage: Stage, flow: CacheFlow, *, window_nbytes: int, exact: bool) -> None:
+        super().__init__(stage, flow)
+        self.window_nbytes = window_nbytes
+        self.exact = exact
+        self.num_shuffles += 1
+        self.follows_epoch = True
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Fill the cache, then return its rows in random order."""
+        if context.budget is None:  # A chain being built only looks at one row: any will do.
+            return self.input.parcels(None, context)
+        rows = self.stage.build(self.input.table(context))
+        assert isinstance(rows, Rows)
+        return Segment(rows).parcels(cursor, context)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the cache takes, and the windows of one on disk."""
+        own = self.input.holds_nbytes(block_nbytes, ahead)
+        if self.input.chunk_rows is None:
+            return own
+        # How many rows there are is not known yet: as many as it takes for a full window.
+        rows = rows_per_block(self, self.window_nbytes)
+        windows = (1 if ahead < 2 else 2) * self.block_nbytes(rows)
+        return own + 2 * windows + (_SCATTER_NBYTES * max(1, ahead) if self.exact else 0)
+
+    def choice(self) -> str:
+        """Return how it shuffles."""
+        if self.input.chunk_rows is not None:
+            return "in windows or by index, as its size asks for, once the cache is full"
+        return "exact, by index, once the cache is full; mixing 1.00"

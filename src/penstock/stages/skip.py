@@ -1,0 +1,93 @@
+"""skip: all rows but the first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.core.rows import (
+    Context,
+    Cursor,
+    CursorAfter,
+    Flow,
+    Node,
+    Parcel,
+    Rows,
+    RowSet,
+    shifted,
+)
+from penstock.stages.base.stage import Stage, StageFlow, StageRows
+
+
+@dataclass(frozen=True, slots=True)
+class Skip(Stage):
+    """All rows but the first `count`; -1, as in tf.data, skips all of them."""
+
+    count: int
+
+    def of_rows(self, rows: Rows) -> Node:
+        """Return the rows after the first ones."""
+        return SkippedRows(self, rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return the rows after the first ones."""
+        return SkippedFlow(self, flow)
+
+    def describe(self) -> str:
+        """Return the call."""
+        return f"skip({self.count})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and arguments."""
+        return ["skip", self.count]
+
+
+class SkippedRows(StageRows):
+    """The rows of the input from a number on."""
+
+    def __init__(self, stage: Skip, node: Rows) -> None:
+        super().__init__(stage, node)
+        self.first = node.num_rows if stage.count < 0 else min(stage.count, node.num_rows)
+        if not node.is_endless:
+            self.num_rows = node.num_rows - self.first
+        elif stage.count < 0:
+            self.num_rows = 0
+
+    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
+        """Return row numbers past the skipped ones."""
+        return shifted(rows, self.first)
+
+
+class SkippedFlow(StageFlow):
+    """A flow without its first rows; the cursor is how many were skipped, and that of the input."""
+
+    stage: Skip
+
+    def __init__(self, stage: Skip, flow: Flow) -> None:
+        super().__init__(stage, flow)
+        if flow.num_rows is not None and not flow.is_endless:
+            self.num_rows = max(0, flow.num_rows - stage.count) if stage.count >= 0 else 0
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield parcels once enough rows went by."""
+        skipped, inner = (0, None) if cursor is None else cursor
+        if self.stage.count < 0:
+            return
+        for parcel in self.input.parcels(inner, context):
+            drop = min(parcel.size, self.stage.count - skipped)
+            skipped += drop
+            if drop == 0:
+                yield Parcel(
+                    parcel.block, parcel.size, partial(_skipped, skipped, parcel.cursor_after, 0)
+                )
+            elif drop < parcel.size:
+                block = context.block(self, parcel.size - drop)
+                block.copy_from(parcel.block, np.arange(drop, parcel.size))
+                after = partial(_skipped, skipped, parcel.cursor_after, drop)
+                yield Parcel(block.finish(), parcel.size - drop, after)
+
+
+def _skipped(skipped: int, cursor_after: CursorAfter, drop: int, offset: int) -> Cursor:
+    return [skipped, cursor_after(drop + offset)]
