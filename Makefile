@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard src/native/*)
 # make test ARGS='-k shuffle -x'
 ARGS ?=
 # A little of everything that needs neither frameworks nor processes, in under a minute.
-QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py test_chains.py \
+QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py test_mirror.py test_chains.py \
   memory/test_budget.py memory/test_ledger.py engine/stream/test_user_code.py sources/test_generator.py \
   sources/test_raw.py stages/shuffle/test_scatter.py stages/test_window.py io/test_paths.py io/test_reader.py
 

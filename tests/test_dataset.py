@@ -2,28 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.stages.conformance import (
-    NUM_ROWS,
-    ROWS,
-    Chain,
-    StageConformance,
-    batches,
-    cases,
-    keep,
-    numbered,
-)
+from tests.stages.conformance import NUM_ROWS, keep, numbered
 
 import penstock as ps
-
-CHAINS: dict[str, Chain] = {
-    "nothing": Chain(lambda ds: ds, ROWS),
-    "prefetch": Chain(lambda ds: ds.prefetch(2).batch(3), batches(ROWS, 3)),
-    "no prefetch": Chain(lambda ds: ds.prefetch(0), ROWS),
-}
-
-
-class TestPrefetch(StageConformance):
-    case = cases(CHAINS)
 
 
 def test_reduce_folds_the_rows_in_order():

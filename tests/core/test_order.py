@@ -126,7 +126,9 @@ def test_golden_numbers_of_a_seeded_map_never_change():
 def test_an_order_is_part_of_a_state_that_was_saved_by_an_earlier_version():
     """A state as it was written when states got version 2: it must go on where it was."""
     ds = ps.from_arrays((np.arange(50), np.arange(50.0))).shuffle(seed=7).batch(4).repeat(2)
-    state = json.loads('{"version": 2, "fingerprint": "100fcdc7682a4119", "epoch": 0, "element": 5, "cursor": 5}')
+    state = json.loads(
+        '{"version": 2, "fingerprint": "100fcdc7682a4119", "epoch": 0, "element": 5, "cursor": 5}'
+    )
     assert state == _state_after(ds, 5)
     with ds.stream(state=state) as stream:
         assert next(stream)[0].tolist() == [27, 8, 42, 41]

@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from penstock import _native
 from penstock.core.spec import ArraySpec
-from penstock.memory import Allocate
+from penstock.memory import ALIGNMENT, Allocate
 
 Index = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-ALIGNMENT = 64
 
 
 class Fixed:

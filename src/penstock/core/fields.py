@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.columns import ALIGNMENT, Block, Fixed, Pieces, Sink, typed
+from penstock.core.columns import Block, Fixed, Pieces, Sink, typed
 from penstock.core.spec import ArraySpec
-from penstock.memory import Allocate
+from penstock.memory import ALIGNMENT, Allocate
 
 _TEXT_GUESS = 64  # Bytes assumed for a value of unknown length until a source knows better.
 

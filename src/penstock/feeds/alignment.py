@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.memory import allocate_plain
+from penstock.memory import ALIGNMENT, allocate_plain
 
-ALIGNMENT = 64
 Array = npt.NDArray[Any]
 
 

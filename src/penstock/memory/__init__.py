@@ -2,9 +2,10 @@
 
 from penstock.memory.budget import default_budget, format_nbytes, parse_nbytes
 from penstock.memory.ledger import Account, Ledger, process_ledger
-from penstock.memory.pool import Allocate, Pool, allocate_plain, buffer_nbytes
+from penstock.memory.pool import ALIGNMENT, Allocate, Pool, allocate_plain, buffer_nbytes
 
 __all__ = [
+    "ALIGNMENT",
     "Account",
     "Allocate",
     "Ledger",

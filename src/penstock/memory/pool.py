@@ -17,6 +17,7 @@ from penstock.memory.ledger import Account, process_ledger
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
 ALIGNMENT = 64
+"""What frameworks take over without a copy starts on so many bytes: the line of a cache."""
 _RESERVE_NBYTES = 256 << 20  # Enough for the blocks and windows of one stream.
 
 

@@ -13,12 +13,10 @@ from penstock.core.rows import Context, Index, RowSet
 from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.io.reader import Reader
+from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 from penstock.shards.layout import ArrayLayout, FieldLayout
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.readers import reader_of
-
-_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
-_PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
 
 
 class Entries(Protocol):
@@ -164,7 +162,7 @@ class VaryingRows(Leaf):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of what is read besides the rows, and of those that lie between them."""
         own = max(
-            num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes)
+            num_rows * self.field.nbytes, min(PIECE_NBYTES, self.num_rows * self.field.nbytes)
         )
         return own + 64 * num_rows
 
@@ -174,8 +172,8 @@ def scattered(rows: Index, row_nbytes: int) -> Iterator[tuple[int, int, Index, I
     width = max(1, row_nbytes)
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
-    far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
-    cells = np.diff(ascending // max(1, _PIECE_NBYTES // width)) != 0
+    far = np.diff(ascending) > max(1, GAP_NBYTES // width)
+    cells = np.diff(ascending // max(1, PIECE_NBYTES // width)) != 0
     edges = [0, *(np.flatnonzero(far | cells) + 1).tolist(), len(rows)]
     for start, stop in itertools.pairwise(edges):
         first, last = int(ascending[start]), int(ascending[stop - 1])

@@ -37,7 +37,7 @@ FORMATS: dict[FormatName, Format] = {
     "zarr": Format((".zarr",), "zarr.arrays"),
     "parquet": Format((".parquet",), "parquet"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
-    "csv": Format((".csv", ".tsv"), "csv.flow"),
+    "csv": Format((".csv", ".tsv"), "csv.opening"),
     "text": Format((".txt",), "text"),
     "images": Format((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images"),
 }

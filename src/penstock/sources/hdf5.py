@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.columns import column_of
 from penstock.core.fields import Field
+from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FileChangedError, FileError
@@ -31,7 +32,6 @@ from penstock.sources.reading.parts import (
     check_names,
     kept,
     no_rows,
-    require,
 )
 from penstock.sources.reading.readers import reader_of
 from penstock.sources.reading.regions import Region
@@ -69,7 +69,7 @@ class Handle:
     """An open file; HDF5 does one thing at a time, so whoever reads holds `lock`."""
 
     def __init__(self, location: Location, reader: Reader) -> None:
-        h5py = require("h5py", location.suffix or ".h5", "hdf5")
+        h5py = require("h5py", f"reading {location.suffix or '.h5'}", "hdf5")
         self.lock = threading.Lock()
         self.stream = SeekableFile(reader)
         try:
@@ -102,7 +102,7 @@ def _damaged(error: Exception, file: str) -> FileError:
 
 def _datasets(file: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Return the datasets of a file by path: the chosen ones, or all that have rows."""
-    h5py = require("h5py", ".h5", "hdf5")
+    h5py = require("h5py", "reading .h5", "hdf5")
     if names is not None:
         chosen = {name: file.get(name) for name in names if name in file}
         return {name: one for name, one in chosen.items() if isinstance(one, h5py.Dataset)}
@@ -132,7 +132,7 @@ def _leaf(
 
 def _check_readable(dataset: Any, name: str, file: str) -> None:
     """Raise if what is asked for is not in this file, or packed by a filter that is not there."""
-    h5py = require("h5py", ".h5", "hdf5")
+    h5py = require("h5py", "reading .h5", "hdf5")
     if dataset.external or dataset.is_virtual:
         raise DataError(
             f"dataset {name!r} keeps its values in other files",
@@ -151,7 +151,7 @@ def _check_readable(dataset: Any, name: str, file: str) -> None:
 
 
 def _field(dataset: Any, name: str, file: str) -> Field:
-    h5py = require("h5py", ".h5", "hdf5")
+    h5py = require("h5py", "reading .h5", "hdf5")
     text = h5py.check_string_dtype(dataset.dtype)
     items = h5py.check_vlen_dtype(dataset.dtype)
     if text is not None and text.length is None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.columns import Array, Block, Fixed, Pieces, column_of
 from penstock.core.fields import Field
+from penstock.core.optional import require
 from penstock.core.rows import Context, RowSet, as_index
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FileError, SpecMismatchError
@@ -23,7 +24,6 @@ from penstock.sources.reading.parts import (
     check_names,
     kept,
     left_out_words,
-    require,
 )
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
@@ -32,7 +32,7 @@ _MOST_PIXELS = 1 << 28  # An image that claims more is a trap, or needs a tool o
 
 def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
     """Return the images of folders, with labels; reads the headers of some of them."""
-    require("PIL", locations[0].suffix or "images", "images")
+    require("PIL", f"reading {locations[0].suffix or 'images'}", "images")
     names, structure = chosen_fields(str(locations[0]), ("image", "label"), request)
     check_names(str(locations[0]), names, {"image": None, "label": None})
     return ImageRows(locations, names, structure, _checked_size(request.size), request)
@@ -166,7 +166,7 @@ def _column(image: Array, sink: Pieces, context: Context) -> Any:
 
 
 def _opened(location: Location, reader: Any) -> Any:
-    image_module = require("PIL.Image", location.suffix, "images")
+    image_module = require("PIL.Image", f"reading {location.suffix}", "images")
     with warnings.catch_warnings():
         # Pillow warns of images that claim many pixels; we refuse those ourselves.
         warnings.simplefilter("ignore", image_module.DecompressionBombWarning)
@@ -186,7 +186,7 @@ def _size_of(location: Location) -> tuple[int, int]:
 
 
 def _decode(location: Location, size: tuple[int, int] | None) -> Array:
-    image_module = require("PIL.Image", location.suffix, "images")
+    image_module = require("PIL.Image", f"reading {location.suffix}", "images")
     with open_reader(location, direct=False) as reader:
         try:
             image = _opened(location, reader)

@@ -162,7 +162,7 @@ class DeflatedFlow(SkippableFlow):
                     for one in unpacked:
                         one.finish()
             except BAD as error:
-                self.leave_out(error, context, part.num_rows - start)
+                self.skip_bad(error, context, part.num_rows - start)
             row = 0
 
     def _unpacking(self, part: DeflatedPart, stack: contextlib.ExitStack) -> list[DeflateReader]:

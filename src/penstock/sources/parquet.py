@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.columns import Ragged, Text, merge
 from penstock.core.fields import Field
+from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FileError
@@ -24,7 +25,7 @@ from penstock.sources.arrow.columns import (
 )
 from penstock.sources.reading.chunked import PIECE_NBYTES, Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
-from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept, require
+from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept
 from penstock.sources.reading.readers import reader_of
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
@@ -115,8 +116,8 @@ class Handle:
     """An open file of one thread's."""
 
     def __init__(self, location: Location, reader: Reader, metadata: Any) -> None:
-        require("pyarrow", location.suffix or ".parquet", "parquet")
-        parquet = require("pyarrow.parquet", ".parquet", "parquet")
+        require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet")
+        parquet = require("pyarrow.parquet", "reading .parquet", "parquet")
         self.stream = SeekableFile(reader)
         try:
             self.file = parquet.ParquetFile(
@@ -223,7 +224,7 @@ class ParquetLeaf(Chunked):
 
 
 def _empty(spec: ArraySpec) -> Any:
-    pa = require("pyarrow", ".parquet", "parquet")
+    pa = require("pyarrow", "reading .parquet", "parquet")
     if spec.dtype is str:
         return pa.array([], pa.string())
     return pa.array([], pa.binary())

@@ -2,24 +2,23 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock import _native
-from penstock.core.columns import Pieces, Text
+from penstock.core.columns import Block, Pieces, Text
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
-from penstock.core.rows import Context, Cursor, Index, Parcel
+from penstock.core.rows import Context, Index
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
 from penstock.io.formats.lines import PIECE_NBYTES, Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
-from penstock.io.reader import read_bytes
+from penstock.io.reader import Reader, read_bytes
 from penstock.memory import Allocate
-from penstock.sources.reading.bad_rows import SkippableFlow, passed
+from penstock.sources.reading.line_flow import LineFlow
 from penstock.sources.reading.parts import Request, check_names, kept, left_out_words
 
 
@@ -28,7 +27,7 @@ def open_format(locations: Sequence[Location], request: Request) -> "TextFlow":
     check_names(str(locations[0]), request.names or (), {"": None})
     if request.skip:
         locations, _ = kept(locations, _check_readable, request)
-    return TextFlow(locations, request.direct)
+    return TextFlow(locations, direct=request.direct)
 
 
 def _check_readable(location: Location) -> None:
@@ -36,14 +35,13 @@ def _check_readable(location: Location) -> None:
         read_bytes(reader, 0, min(1, location.size))
 
 
-class TextFlow(SkippableFlow):
-    """Lines of text; the cursor is (file, offset of a piece, its first line, lines of it used)."""
+class TextFlow(LineFlow):
+    """Lines of text, without their ends."""
 
-    num_rows = None
+    kind = "text"
 
-    def __init__(self, locations: Sequence[Location], direct: bool) -> None:  # noqa: FBT001  only made here
-        self.locations = locations
-        self.direct = direct
+    def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
+        super().__init__(locations, direct=direct)
         self.structure = flatten("")[1]
         with open_reader(locations[0]) as reader:
             first = next(read_pieces(reader), None)
@@ -51,29 +49,20 @@ class TextFlow(SkippableFlow):
         length = 0 if first is None else len(first.data) // lines
         self.fields = (Field(ArraySpec((), str), estimate=length + 8),)
 
-    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield the lines of each piece of text."""
-        number, offset, line, used = (0, 0, 1, 0) if cursor is None else cursor
-        for at in range(number, len(self.locations)):
-            location = self.locations[at]
-            try:
-                with open_reader(location, direct=self.direct, access="sequential") as reader:
-                    for piece in read_pieces(reader, offset, line):
-                        column, good = self._good_lines(piece, used, str(location), context)
-                        size = len(column)
-                        if size:
-                            block = context.block(self, size)
-                            sink = block.sinks[0]
-                            assert isinstance(sink, Pieces)
-                            sink.add(column)
-                            after = partial(_after, at, piece.offset, piece.line, used, good)
-                            yield Parcel(block.finish(), size, after)
-                            del block, sink
-                        del column
-                        used = 0
-            except DataError as error:
-                self.leave_out(error, context)
-            offset, line, used = 0, 1, 0
+    def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
+        """Return the text of a file."""
+        return read_pieces(reader, offset, line)
+
+    def rows_of(
+        self, piece: Piece, used: int, file: str, context: Context
+    ) -> tuple[Block, Index | None]:
+        """Return the lines of a piece."""
+        column, places = self._good_lines(piece, used, file, context)
+        block = context.block(self, len(column))
+        sink = block.sinks[0]
+        assert isinstance(sink, Pieces)
+        sink.add(column)
+        return block, places
 
     def _good_lines(
         self, piece: Piece, used: int, file: str, context: Context
@@ -94,7 +83,7 @@ class TextFlow(SkippableFlow):
             try:
                 line.text(file)
             except DataError as error:
-                self.leave_out(error, context)
+                self.skip_bad(error, context)
             else:
                 good.append(row)
         index = np.array(good, np.int64)
@@ -104,19 +93,9 @@ class TextFlow(SkippableFlow):
         """Return the bytes of the pieces under way, as they are read and as lines."""
         return (ahead + 3) * 3 * (PIECE_NBYTES + (1 << 13))
 
-    def notes(self) -> tuple[str, ...]:
-        """Return that the rows can't be had by number."""
-        return ("text can only be read forward. cache() keeps its lines, and makes shuffle exact.",)
-
     def choice(self) -> str:
         """Return how it is read."""
         return f"lines, as they come{left_out_words(self)}"
-
-    def describe(self) -> str:
-        """Return the call that made it."""
-        count = len(self.locations)
-        name = self.locations[0].name if count == 1 else f"{count} text files"
-        return f"from_files({name}{', skip' if self.skip else ''})"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files."""
@@ -142,9 +121,3 @@ def _lines(data: bytes, used: int, allocate: Allocate) -> Text:
     memory = allocate(int(offsets[-1]))
     _native.gather_spans(raw, starts, lengths, memory, offsets[:-1].copy())
     return Text(memory, offsets, str)
-
-
-def _after(
-    number: int, offset: int, line: int, used: int, good: Index | None, count: int
-) -> Cursor:
-    return [number, offset, line, used + passed(good, count)]

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from .mapped_memory import map_memory
 
+# That of penstock.memory, which a worker does not load for this.
 ALIGNMENT = 64
 # A worker has at most a few frames unread, and a socket's default buffer holds about 200 KB.
 INLINE_NBYTES = 8192

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock import _native
 from penstock.errors import AccessError, DataError, FileChangedError, MissingFileError
 from penstock.io.local import reader as local
-from penstock.io.local.bounce import ALIGNMENT, BOUNCE, aligned_empty
+from penstock.io.local.bounce import BOUNCE, PAGE_NBYTES, aligned_empty
 from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.io.open import open_reader
@@ -53,10 +53,10 @@ def num_open_files() -> int:
 @pytest.mark.parametrize("shift", [0, 1, 64, 4095])
 def test_every_byte_is_right(reader, content, offset, nbytes, shift):
     nbytes = min(nbytes, SIZE - offset)
-    memory = aligned_empty(nbytes + 2 * ALIGNMENT)
+    memory = aligned_empty(nbytes + 2 * PAGE_NBYTES)
     memory[:] = 0xEE
     # Aligned like the file, or off by a few bytes.
-    begin = offset % ALIGNMENT if shift == 64 else shift
+    begin = offset % PAGE_NBYTES if shift == 64 else shift
     reader.read_into(memory[begin : begin + nbytes], offset)
     np.testing.assert_array_equal(memory[begin : begin + nbytes], content[offset : offset + nbytes])
     assert (memory[:begin] == 0xEE).all()
@@ -67,8 +67,8 @@ def test_every_byte_is_right(reader, content, offset, nbytes, shift):
 def test_direct_reads_equal_buffered_reads(data, big, content, locate):
     nbytes = data.draw(st.integers(0, SIZE))
     offset = data.draw(st.integers(0, SIZE - nbytes))
-    shift = data.draw(st.integers(0, ALIGNMENT))
-    target = aligned_empty(nbytes + ALIGNMENT)[shift : shift + nbytes]
+    shift = data.draw(st.integers(0, PAGE_NBYTES))
+    target = aligned_empty(nbytes + PAGE_NBYTES)[shift : shift + nbytes]
     with LocalReader(locate(big), direct=True) as reader:
         reader.read_into(target, offset)
     np.testing.assert_array_equal(target, content[offset : offset + nbytes])
@@ -391,7 +391,7 @@ def test_bounce_buffers_are_bounded():
     for buffer in free:
         BOUNCE.release(buffer)
     assert len(free) == 4
-    assert all(buffer is None or buffer.ctypes.data % ALIGNMENT == 0 for buffer in free)
+    assert all(buffer is None or buffer.ctypes.data % PAGE_NBYTES == 0 for buffer in free)
 
 
 def test_a_reader_that_was_collected_can_be_closed_once_more(tmp_path):

@@ -7,15 +7,15 @@ import numpy as np
 
 from penstock.io.reader import Bytes
 
-# What every common disk and file system accepts for direct reads, and the size of a page.
-ALIGNMENT = 4096
+# What every common disk and file system accepts for direct reads.
+PAGE_NBYTES = 4096
 _PATIENCE_SECONDS = 30.0  # Longer than any read takes that is worth waiting for.
 
 
 def aligned_empty(nbytes: int) -> Bytes:
     """Return uninitialised memory that starts on a page, so that direct reads can go into it."""
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    skip = -address(memory) % ALIGNMENT
+    memory = np.empty(nbytes + PAGE_NBYTES, np.uint8)
+    skip = -address(memory) % PAGE_NBYTES
     return memory[skip : skip + nbytes]
 
 

@@ -12,9 +12,9 @@ from penstock import _native
 from penstock.io.local.bounce import BOUNCE
 from penstock.io.reader import Bytes
 
-READ_NBYTES = 128 << 10
+DIRECT_NBYTES = 128 << 10
 """One read past the page cache; what is longer is read in several."""
-MOST_AT_ONCE = BOUNCE.buffer_nbytes // READ_NBYTES
+MOST_AT_ONCE = BOUNCE.buffer_nbytes // DIRECT_NBYTES
 # Of the best rate: more reads at once than give that only make each of them wait longer.
 _ENOUGH = 0.95
 # A trial: most of it then has as many under way as it is meant to.
@@ -88,16 +88,16 @@ def fewest(rates: dict[int, float]) -> int:
 
 def _measured(fd: int, direct_fd: int, size: int) -> dict[int, float]:
     random = Random(size)  # Any places will do.
-    last = max(0, size - READ_NBYTES) // READ_NBYTES
+    last = max(0, size - DIRECT_NBYTES) // DIRECT_NBYTES
     counts = [MOST_AT_ONCE >> power for power in range(MOST_AT_ONCE.bit_length() - 1)]
     rates: dict[int, float] = {}
-    target = np.empty(min(size, READ_NBYTES), np.uint8)
+    target = np.empty(min(size, DIRECT_NBYTES), np.uint8)
     started = perf_counter()
     bounce = BOUNCE.acquire()
     try:
         for at_once in counts * _NUM_ROUNDS:
-            offsets = [READ_NBYTES * random.randint(0, last) for _ in range(_NUM_READS)]
-            rate = _rate(fd, direct_fd, offsets, target, bounce[: at_once * READ_NBYTES])
+            offsets = [DIRECT_NBYTES * random.randint(0, last) for _ in range(_NUM_READS)]
+            rate = _rate(fd, direct_fd, offsets, target, bounce[: at_once * DIRECT_NBYTES])
             if rate is None:
                 return {}  # What is wrong with the file is for who needs its rows to say.
             rates[at_once] = max(rates.get(at_once, 0.0), rate)

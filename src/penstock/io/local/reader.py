@@ -12,7 +12,7 @@ from penstock.core.closing import Closing
 from penstock.errors import FileChangedError, NotAFileError
 from penstock.io.failures import read_failure
 from penstock.io.local.bounce import BOUNCE
-from penstock.io.local.disk import READ_NBYTES, Disk, disk_of
+from penstock.io.local.disk import DIRECT_NBYTES, Disk, disk_of
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.reader import Buffer, Bytes, Range, check_range, short_read, writable_bytes
@@ -183,7 +183,7 @@ class LocalReader(Closing):
         bounce = BOUNCE.acquire()
         try:
             direct_fd = self._direct_fd if self._is_direct else -1
-            room = bounce[: self._disk.at_once * READ_NBYTES]
+            room = bounce[: self._disk.at_once * DIRECT_NBYTES]
             is_direct, failure = _native.read_ranges(
                 self._fd, direct_fd, offsets, targets, room, self._avoids_cache
             )

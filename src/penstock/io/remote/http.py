@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.optional import require
 from penstock.errors import AccessError, DataError, FileChangedError, MissingFileError
 from penstock.io.location import Location, without_secrets
 from penstock.io.reader import Bytes
 from penstock.io.remote.retry import RetryPolicy, TransientError
-from penstock.io.remote.session import Session, require
+from penstock.io.remote.session import Session
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 # Worth another try besides 5xx: request timeout, too early, too many requests.
@@ -65,7 +66,7 @@ async def fetch(
 
 def _failure(error: Exception, url: str) -> Exception:
     """Return a TransientError for what may pass, or the DataError that says what is wrong."""
-    aiohttp = require("aiohttp", "reading http://")
+    aiohttp = require("aiohttp", "reading http://", "remote")
     if isinstance(error, TransientError | DataError):
         return error
     if isinstance(error, TypeError):  # Of a keyword that aiohttp does not have.
@@ -110,7 +111,7 @@ async def _request(
     policy: RetryPolicy,
     nbytes: int,
 ) -> Any:
-    aiohttp = require("aiohttp", "reading http://")
+    aiohttp = require("aiohttp", "reading http://", "remote")
     client = await session.fs.set_session()
     options = dict(session.fs.kwargs)
     # Compressed answers would count other bytes than those of the file.

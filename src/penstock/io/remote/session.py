@@ -5,13 +5,12 @@ our own, which ends with the last reader that uses it.
 """
 
 import asyncio
-import importlib
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from types import ModuleType
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from penstock.core.optional import require
 from penstock.io.location import split_chain, without_secrets
 
 T = TypeVar("T")
@@ -155,22 +154,13 @@ async def gather_limited(work: list[Callable[[], Awaitable[T]]], *, limit: int) 
         raise
 
 
-def require(package: str, purpose: str) -> ModuleType:
-    """Return the optional package, or raise an ImportError that says how to get it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        message = f"{purpose} needs {package}: pip install 'penstock[remote]'"
-        raise ImportError(message, name=package) from error
-
-
 def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
     """Return a file system of fsspec's for a protocol or a chained URL."""
     protocol = split_chain(target)[0].partition("://")[0]
     purpose = f"reading {protocol}://"
-    fsspec = require("fsspec", purpose)
+    fsspec = require("fsspec", purpose, "remote")
     if protocol in ("http", "https"):
-        require("aiohttp", purpose)
+        require("aiohttp", purpose, "remote")
     try:
         if target != protocol:
             return fsspec.core.url_to_fs(target, **options)[0]

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import Array, Ragged, Text
+from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
 from penstock.memory import Allocate
-from penstock.sources.reading.parts import require
 
 
 def arrow() -> Any:
     """Return pyarrow."""
-    return require("pyarrow", ".parquet and .arrow", "parquet")
+    return require("pyarrow", "reading .parquet and .arrow", "parquet")
 
 
 def spec_of_type(kind: Any) -> ArraySpec | None:

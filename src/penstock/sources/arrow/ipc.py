@@ -7,6 +7,7 @@ import numpy as np
 
 from penstock.core.columns import Ragged, Text, merge
 from penstock.core.fields import Field
+from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.errors import DataError, FileError
 from penstock.io.formats.arrow_index import read_batch_lengths
@@ -23,7 +24,7 @@ from penstock.sources.arrow.columns import (
 )
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
-from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept, require
+from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept
 from penstock.sources.reading.readers import reader_of
 
 
@@ -64,7 +65,7 @@ class Handle:
     """An open file of one thread's, for one column or for all."""
 
     def __init__(self, location: Location, reader: Reader, column: int | None) -> None:
-        pa = require("pyarrow", location.suffix or ".arrow", "parquet")
+        pa = require("pyarrow", f"reading {location.suffix or '.arrow'}", "parquet")
         self.stream = SeekableFile(reader)
         options = pa.ipc.IpcReadOptions(
             use_threads=False, included_fields=None if column is None else [column]

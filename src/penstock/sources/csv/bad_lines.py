@@ -1,4 +1,4 @@
-"""CSV with bad lines: the slow way through a piece of text, which takes every row for itself."""
+"""CSV with bad lines: the slow way through a piece of text, which takes every row by itself."""
 
 import csv
 import io
@@ -14,19 +14,21 @@ Check = Callable[[list[str], int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class ParsedLine:
     """One row of a piece: its cells, or what is wrong with it."""
 
     cells: list[str]
     error: DataError | None = None
 
 
-def sift(piece: Piece, file: str, delimiter: str, check: Check, *, has_head: bool) -> list[Sifted]:
+def parse_lines(
+    piece: Piece, file: str, delimiter: str, check: Check, *, has_head: bool
+) -> list[ParsedLine]:
     """Return all rows of a piece, good and bad; after a bad one it goes on with the next line."""
     # What is no UTF-8 becomes surrogates, which are looked for in each row.
     text = piece.data.decode("utf-8", "surrogateescape")
     lines = list(io.StringIO(text, newline=""))
-    found: list[Sifted] = []
+    found: list[ParsedLine] = []
     at = 0
     while at < len(lines):
         reader = csv.reader(islice(lines, at, None), delimiter=delimiter, strict=True)
@@ -42,18 +44,18 @@ def sift(piece: Piece, file: str, delimiter: str, check: Check, *, has_head: boo
         except csv.Error as error:
             cure = "Look for a quote that is never closed or stands within a cell."
             wrong = DataError(f"line {piece.line + begin}: {error}", file=file, cure=cure)
-            found.append(Sifted([], wrong))
+            found.append(ParsedLine([], wrong))
             at = begin + 1
     return found
 
 
-def _checked(cells: list[str], line: int, file: str, check: Check) -> Sifted:
+def _checked(cells: list[str], line: int, file: str, check: Check) -> ParsedLine:
     try:
         "".join(cells).encode()
         check(cells, line)
     except UnicodeEncodeError:
         cure = "Convert it first: iconv -f latin1 -t utf-8."
-        return Sifted([], DataError(f"line {line} is not UTF-8 text", file=file, cure=cure))
+        return ParsedLine([], DataError(f"line {line} is not UTF-8 text", file=file, cure=cure))
     except DataError as error:
-        return Sifted([], error.with_traceback(None))
-    return Sifted(cells)
+        return ParsedLine([], error.with_traceback(None))
+    return ParsedLine(cells)

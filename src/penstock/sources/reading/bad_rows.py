@@ -179,8 +179,8 @@ class SkippableFlow(Flow):
         other.skip = not self.skip
         return other
 
-    def leave_out(self, error: Exception, context: Context, num_rows: int = 1) -> None:
-        """Tell of what is left out, or raise its error."""
+    def skip_bad(self, error: Exception, context: Context, num_rows: int = 1) -> None:
+        """Count what is bad as skipped, or raise its error."""
         if not self.skip:
             raise error
         context.skipped.add(bad(error), num_rows)

@@ -22,11 +22,10 @@ from penstock.errors import (
     SpecMismatchError,
 )
 from penstock.io.location import Location
+from penstock.io.sizes import READ_NBYTES
 from penstock.sources.reading.bad_rows import Fault, FaultyRows
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import BAD, Part, Request, bad, kept, left_out_words
-
-READ_NBYTES = 1 << 16  # What a random read must have for the disk to run at its full speed.
 
 
 def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Request) -> "FileRows":

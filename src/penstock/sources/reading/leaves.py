@@ -12,9 +12,7 @@ from penstock.core.fields import Field, tops_of
 from penstock.core.rows import Context, Index, RowSet, Runs, run_rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import SpecMismatchError
-
-_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
-_SLICE_NBYTES = 1 << 22  # No slice of scattered rows is larger than this.
+from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 
 
 class Leaf(ABC):
@@ -129,16 +127,16 @@ class Lazy(Leaf):
 
     def _runs(self, ascending: Index) -> list[tuple[int, int]]:
         width = max(1, self.field.nbytes)
-        far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
+        far = np.diff(ascending) > max(1, GAP_NBYTES // width)
         # A fixed grid keeps the largest slice small whatever lies between its rows.
-        other_cell = np.diff(ascending // max(1, _SLICE_NBYTES // width)) != 0
+        other_cell = np.diff(ascending // max(1, PIECE_NBYTES // width)) != 0
         edges = [0, *(np.flatnonzero(far | other_cell) + 1).tolist(), len(ascending)]
         return list(itertools.pairwise(edges))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a slice and of the rows picked from it."""
         width = self.field.nbytes
-        return 2 * min(self.num_rows * width, max(_SLICE_NBYTES, num_rows * width))
+        return 2 * min(self.num_rows * width, max(PIECE_NBYTES, num_rows * width))
 
 
 class TextList(Leaf):

@@ -1,7 +1,6 @@
 """One file of a dataset: its fields by name, each with rows that can be had by number."""
 
 import copy
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -137,16 +136,6 @@ def no_rows(name: str, field: str) -> DataError:
     return DataError(
         f"{what} and has no rows", file=name, cure="Leave it out: choose others with fields=(...)."
     )
-
-
-def require(package: str, suffix: str, extra: str) -> Any:
-    """Return an optional package, or raise an ImportError that says how to get it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        root = package.partition(".")[0]
-        message = f"reading {suffix} needs {root}: pip install 'penstock[{extra}]'"
-        raise ImportError(message, name=root) from error
 
 
 def array_key(locations: Sequence[Location], name: str) -> tuple[str, str]:

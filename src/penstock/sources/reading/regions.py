@@ -13,11 +13,10 @@ from penstock.core.spec import ArraySpec
 from penstock.io.location import Location
 from penstock.io.open import describe_reading
 from penstock.io.reader import Range, Reader
+from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.readers import reader_of
 
-_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
-_PIECE_NBYTES = 1 << 22  # No more than this is read at once for rows that lie apart.
 _RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straight to their place.
 
 
@@ -118,8 +117,8 @@ class Region(Leaf):
         width = self.field.nbytes
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
-        far = np.diff(ascending) > max(1, _GAP_NBYTES // width)
-        cells = np.diff(ascending // max(1, _PIECE_NBYTES // width)) != 0
+        far = np.diff(ascending) > max(1, GAP_NBYTES // width)
+        cells = np.diff(ascending // max(1, PIECE_NBYTES // width)) != 0
         edges = [0, *(np.flatnonzero(far | cells) + 1).tolist(), len(rows)]
         for start, stop in itertools.pairwise(edges):
             first, last = int(ascending[start]), int(ascending[stop - 1])
@@ -135,7 +134,7 @@ class Region(Leaf):
         if self.field.nbytes >= _RUN_NBYTES:
             return 0
         return max(
-            num_rows * self.field.nbytes, min(_PIECE_NBYTES, self.num_rows * self.field.nbytes)
+            num_rows * self.field.nbytes, min(PIECE_NBYTES, self.num_rows * self.field.nbytes)
         )
 
 
@@ -165,7 +164,7 @@ class FortranRegion(Region):
             return
         index = as_index(rows)
         order = np.argsort(index, kind="stable")
-        step = max(1, _PIECE_NBYTES // self.field.nbytes)
+        step = max(1, PIECE_NBYTES // self.field.nbytes)
         ascending = index[order]
         edges = [0, *(np.flatnonzero(np.diff(ascending // step)) + 1).tolist(), len(index)]
         for start, stop in itertools.pairwise(edges):
@@ -189,7 +188,7 @@ class FortranRegion(Region):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a piece of every column, and of the rows picked from it."""
-        return 3 * max(_PIECE_NBYTES, self.field.nbytes)
+        return 3 * max(PIECE_NBYTES, self.field.nbytes)
 
 
 def _flat(sink: Fixed) -> Array | None:

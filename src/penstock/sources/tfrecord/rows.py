@@ -20,7 +20,7 @@ from penstock.io.location import Location
 from penstock.io.open import describe_reading
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
-from penstock.sources.reading.file_rows import READ_NBYTES
+from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES, READ_NBYTES
 from penstock.sources.reading.readers import reader_of
 from penstock.sources.tfrecord.codec import infer_features
 from penstock.sources.tfrecord.compression import COMPRESSIONS, compression_of
@@ -29,8 +29,6 @@ from penstock.sources.tfrecord.index import record_offsets
 from penstock.sources.tfrecord.records import FRAME_NBYTES, Bytes, Found, Records
 
 _SAMPLE = 100  # Records that features are inferred from, and the sizes of rows.
-_GAP_NBYTES = 1 << 16  # Reading over a gap this small is cheaper than another read.
-_PIECE_NBYTES = 1 << 22  # No more than this, and one record, is read at once.
 _GRAIN_NBYTES = 1 << 16  # Buffers of like sizes can be used again: pieces differ by a few records.
 
 
@@ -164,8 +162,8 @@ class TFRecordRows(Rows):
             # Where each record begins, and where the last one ends.
             edges = self.offsets[row + number : end + number + 1]
             start, stop = int(edges[0]), end
-            if int(edges[-1]) - start > _PIECE_NBYTES:
-                most = np.searchsorted(edges, start + _PIECE_NBYTES, side="right") - 1
+            if int(edges[-1]) - start > PIECE_NBYTES:
+                most = np.searchsorted(edges, start + PIECE_NBYTES, side="right") - 1
                 stop = row + max(1, int(most))
                 edges = edges[: stop - row + 1]
             staging = _staging(int(edges[-1]) - start, context)
@@ -185,10 +183,10 @@ class TFRecordRows(Rows):
         index = rows[order]
         owners = np.searchsorted(self.starts[1:-1], index, side="right")
         begins, ends = self.offsets[index + owners], self.offsets[index + owners + 1]
-        is_joined = (np.diff(owners) == 0) & (begins[1:] - ends[:-1] <= _GAP_NBYTES)
+        is_joined = (np.diff(owners) == 0) & (begins[1:] - ends[:-1] <= GAP_NBYTES)
         added = ends - begins
         added[1:][is_joined] = np.diff(ends)[is_joined]
-        cells = (np.cumsum(added) - 1) // _PIECE_NBYTES
+        cells = (np.cumsum(added) - 1) // PIECE_NBYTES
         edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(index)]
         for start, stop in itertools.pairwise(edges):
             part = slice(start, stop)
@@ -229,7 +227,7 @@ class TFRecordRows(Rows):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a piece of a file, and of columns on their way to the block."""
-        piece = min(_PIECE_NBYTES + self.widest, num_rows * (self.widest + _GAP_NBYTES))
+        piece = min(PIECE_NBYTES + self.widest, num_rows * (self.widest + GAP_NBYTES))
         return round_up(piece, _GRAIN_NBYTES) + (
             0 if self.is_fixed else self.block_nbytes(num_rows)
         )

@@ -7,6 +7,7 @@ import numpy as np
 
 from penstock.core.columns import Array
 from penstock.core.fields import Field
+from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FileChangedError, FileError, MissingFileError
@@ -28,7 +29,6 @@ from penstock.sources.reading.parts import (
     check_names,
     kept,
     no_rows,
-    require,
 )
 from penstock.sources.zarr.store import frame_nbytes, store_class
 
@@ -58,7 +58,7 @@ class OpenStore:
     """A store being read, for a stream; the arrays in it by path."""
 
     def __init__(self, location: Location) -> None:
-        self.zarr = require("zarr", ".zarr", "zarr")
+        self.zarr = require("zarr", "reading .zarr", "zarr")
         self.location = location
         self.keys = open_keys(location)
         try:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.optional import require
 from penstock.errors import DataError
 from penstock.io.keys import Keys
 from penstock.io.location import without_secrets
-from penstock.sources.reading.parts import require
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _FRAME_HEAD_NBYTES = 16
@@ -44,7 +44,7 @@ def check_frame(data: bytes, most: int, file: str) -> None:
 @functools.cache
 def store_class() -> Any:  # noqa: C901  # One small method after the other.
     """Return the class through which Zarr reads by our own reading layer."""
-    abc = require("zarr.abc.store", ".zarr", "zarr")
+    abc = require("zarr.abc.store", "reading .zarr", "zarr")
 
     class ReaderStore(abc.Store):  # type: ignore[misc, name-defined]  # Zarr is optional, and untyped here.
         """A folder as Zarr wants it; nothing can be written."""

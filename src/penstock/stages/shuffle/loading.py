@@ -1,14 +1,17 @@
 """Windows of rows in memory: loaded together by the threads that need them, a little ahead."""
 
+import contextlib
 import threading
 import weakref
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
 from penstock.core.columns import Block
 from penstock.core.rows import Context, Node, RowSet, count, shifted
+from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import Window
 
 _STRAGGLER = 0.002  # Seconds between two looks for a thread that still copies from an old window.
@@ -42,23 +45,12 @@ class LoadingNode(Node):
 class _Loaded:
     """One window in memory, or on its way there: the threads that need it load it together."""
 
-    __slots__ = (
-        "__weakref__",
-        "block",
-        "first",
-        "num_claimed",
-        "num_done",
-        "num_pieces",
-        "num_used",
-        "window",
-    )
+    __slots__ = ("__weakref__", "block", "first", "loading", "num_used", "window")
 
-    def __init__(self, window: Window, block: Block, num_pieces: int) -> None:
+    def __init__(self, window: Window, block: Block, loading: Together[slice]) -> None:
         self.window = window
         self.block = block
-        self.num_pieces = num_pieces
-        self.num_claimed = 0
-        self.num_done = 0
+        self.loading = loading
         self.first = window.start + window.num_rows
         """The first position that was asked for: a stream may start within a window."""
         self.num_used = 0
@@ -128,24 +120,30 @@ class Windows:
         if loaded is None:
             return
         with self.lock:
-            self.shares += share * loaded.num_pieces
+            self.shares += share * loaded.loading.num_pieces
             pieces, self.shares = int(self.shares), self.shares % 1.0
-        for _ in range(pieces):
-            if not self._load_piece(loaded):
-                return
+        with self._noting_errors():
+            for _ in range(pieces):
+                if not loaded.loading.do_next():
+                    return
 
     def _complete(self, number: int) -> _Loaded:
         loaded = self._begin(number, must=True)
         assert loaded is not None
-        while self._load_piece(loaded):
-            pass
-        with self.lock:
-            self.changed.wait_for(
-                lambda: loaded.num_done == loaded.num_pieces or self.error is not None
-            )
-            if self.error is not None:
-                raise self.error
+        with self._noting_errors():
+            loaded.loading.complete()
         return loaded
+
+    @contextlib.contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        """Let nobody wait for a window that will not come."""
+        try:
+            yield
+        except BaseException as error:
+            with self.lock:
+                self.error = error
+                self.changed.notify_all()
+            raise
 
     def _begin(self, number: int, *, must: bool) -> _Loaded | None:
         """Return a window, with room for its rows; without `must` only if there is room now."""
@@ -179,34 +177,25 @@ class Windows:
                 # Nobody tells when a thread drops its reference, but it can't keep it for long: it
                 # is copying one block.
                 self.changed.wait(_STRAGGLER)
+            if self.error is not None:
+                raise self.error
             block = self.context.block(self.node, window.num_rows)
-            pieces = -(-window.num_rows // self.piece_rows)
-            self.loaded[number] = _Loaded(window, block, pieces)
+            self.loaded[number] = _Loaded(window, block, self._loading(window, block))
             return self.loaded[number]
+
+    def _loading(self, window: Window, block: Block) -> Together[slice]:
+        def rows(piece: int) -> slice:
+            start = piece * self.piece_rows
+            return slice(start, min(start + self.piece_rows, window.num_rows))
+
+        def load(rows: slice) -> None:
+            self.node.load(window, rows, block, self.context)
+
+        def finish() -> None:
+            block.finish()  # Not before: text has no place until its length is known.
+
+        return Together(-(-window.num_rows // self.piece_rows), rows, load, finish)
 
     def _has_retired(self) -> bool:
         self.retired = [one for one in self.retired if one() is not None]
         return bool(self.retired)
-
-    def _load_piece(self, loaded: _Loaded) -> bool:
-        """Load the next piece that nobody has begun; return whether there was one."""
-        with self.lock:
-            if loaded.num_claimed == loaded.num_pieces:
-                return False
-            piece = loaded.num_claimed
-            loaded.num_claimed += 1
-        try:
-            start = piece * self.piece_rows
-            rows = slice(start, min(start + self.piece_rows, loaded.window.num_rows))
-            self.node.load(loaded.window, rows, loaded.block, self.context)
-        except BaseException as error:
-            with self.lock:
-                self.error = error
-                self.changed.notify_all()
-            raise
-        with self.lock:
-            loaded.num_done += 1
-            if loaded.num_done == loaded.num_pieces:
-                loaded.block.finish()  # Not before: text has no place until its length is known.
-            self.changed.notify_all()
-        return True

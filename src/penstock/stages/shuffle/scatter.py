@@ -7,8 +7,8 @@ The order is the very one that the data would have in memory.
 
 import os
 import tempfile
-import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from penstock.io.location import Location
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageRows
 from penstock.stages.shuffle.loading import LoadingNode, Windows
+from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import Window
 
 _BUCKET_NBYTES = 64 << 20
@@ -94,7 +95,7 @@ class ScatteredRows(StageRows, LoadingNode):
         if last - first > 1 or context.budget is None:
             self.input.read(buckets.order.rows(as_index(rows)), out, context)
             return
-        self._scratch(context, buckets).complete(context)
+        self._scratch(context, buckets).scattering.complete()
         key = ("buckets", id(self), context.epoch)
         piece = max(1, _PIECE_NBYTES // max(1, self.row_nbytes))
         windows = context.resources.get(key, lambda: Windows(self, buckets, piece, context))
@@ -110,7 +111,7 @@ class ScatteredRows(StageRows, LoadingNode):
 
     def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
         key = ("scratch", id(self), context.epoch)
-        return context.resources.get(key, lambda: _Scratch(self, buckets, context.scratch))
+        return context.resources.get(key, lambda: _Scratch(self, buckets, context))
 
     def kept_nbytes(self, ahead: int) -> int:
         """Return the bytes of a bucket, or two, or of what scattering takes if that is more."""
@@ -134,27 +135,37 @@ class ScatteredRows(StageRows, LoadingNode):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows `start` to `stop` of the input, and where they go."""
+
+    start: int
+    stop: int
+    owners: Index
+    """The bucket of each row."""
+    counts: Index
+    """How many rows of the chunk go to each bucket."""
+    targets: Index
+    """Where the first of them goes, for each bucket."""
+
+
 class _Scratch:
     """Files without a name, one for each field: the system removes them however the process ends."""
 
-    def __init__(self, node: ScatteredRows, buckets: Buckets, folder: str | None) -> None:
+    def __init__(self, node: ScatteredRows, buckets: Buckets, context: Context) -> None:
         self.node = node
         self.buckets = buckets
         self.widths = [field.nbytes for field in node.fields]
-        where = folder or tempfile.gettempdir()
+        where = context.scratch or tempfile.gettempdir()
         check_space(Path(where), node.num_rows * sum(self.widths))
         self.files = [os.open(where, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in self.widths]
         self.readers = [
             LocalReader(Location(f"/proc/self/fd/{file}", node.num_rows * width), direct=True)
             for file, width in zip(self.files, self.widths, strict=True)
         ]
-        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
-        self.changed = threading.Condition(self.lock)
-        self.num_claimed = 0
-        self.num_done = 0
-        self.num_chunks = -(-node.num_rows // node.step_rows)
         self.filled = np.zeros(buckets.num_windows, np.int64)
-        self.error: BaseException | None = None
+        num_chunks = -(-node.num_rows // node.step_rows)
+        self.scattering = Together(num_chunks, self._begin, partial(self._write, context))
 
     def close(self) -> None:
         """Let go of the files, which removes them."""
@@ -164,52 +175,24 @@ class _Scratch:
             os.close(file)
         self.files = []
 
-    def complete(self, context: Context) -> None:
-        """Scatter all rows; the threads that wait for them do it together."""
-        while self._scatter_chunk(context):
-            pass
-        with self.lock:
-            self.changed.wait_for(
-                lambda: self.num_done == self.num_chunks or self.error is not None
-            )
-            if self.error is not None:
-                raise self.error
+    def _begin(self, chunk: int) -> _Chunk:
+        """Say where the rows of a chunk go: in its bucket, each after those of the chunks before."""
+        start = chunk * self.node.step_rows
+        stop = min(start + self.node.step_rows, self.node.num_rows)
+        owners = self.buckets.order.positions(np.arange(start, stop)) // self.buckets.bucket_rows
+        counts = np.bincount(owners, minlength=len(self.filled))
+        targets = self.filled + np.arange(len(self.filled)) * self.buckets.bucket_rows
+        self.filled += counts
+        return _Chunk(start, stop, owners, counts, targets)
 
-    def _scatter_chunk(self, context: Context) -> bool:
-        with self.lock:
-            if self.num_claimed == self.num_chunks or self.error is not None:
-                return False
-            start = self.num_claimed * self.node.step_rows
-            stop = min(start + self.node.step_rows, self.node.num_rows)
-            self.num_claimed += 1
-            # Under the lock: where a row goes in its bucket depends on how many went there before.
-            owners = (
-                self.buckets.order.positions(np.arange(start, stop)) // self.buckets.bucket_rows
-            )
-            counts = np.bincount(owners, minlength=len(self.filled))
-            targets = self.filled + np.arange(len(self.filled)) * self.buckets.bucket_rows
-            self.filled += counts
-        try:
-            self._write(start, stop, owners, counts, targets, context)
-        except BaseException as error:
-            with self.lock:
-                self.error = error
-                self.changed.notify_all()
-            raise
-        with self.lock:
-            self.num_done += 1
-            self.changed.notify_all()
-        return True
-
-    def _write(
-        self, start: int, stop: int, owners: Index, counts: Index, targets: Index, context: Context
-    ) -> None:
+    def _write(self, context: Context, chunk: _Chunk) -> None:
         if context.executor.is_closing:
             raise StreamClosedError("the stream was closed.")
-        by_bucket = np.argsort(owners, kind="stable")
-        read = context.block(self.node.input, stop - start)
-        self.node.input.read(slice(start, stop), read, context)
-        ordered = context.block(self.node, stop - start)
+        by_bucket = np.argsort(chunk.owners, kind="stable")
+        counts, size = chunk.counts, chunk.stop - chunk.start
+        read = context.block(self.node.input, size)
+        self.node.input.read(slice(chunk.start, chunk.stop), read, context)
+        ordered = context.block(self.node, size)
         ordered.copy_from(read.finish(), by_bucket)
         ends = np.cumsum(counts)
         for file, width, sink in zip(self.files, self.widths, ordered.sinks, strict=True):
@@ -219,7 +202,9 @@ class _Scratch:
             memory = raw_rows(sink.rows, 1).reshape(-1).data
             for bucket in np.flatnonzero(counts).tolist():
                 first, last = int(ends[bucket] - counts[bucket]), int(ends[bucket])
-                _write_all(file, memory[first * width : last * width], int(targets[bucket]) * width)
+                _write_all(
+                    file, memory[first * width : last * width], int(chunk.targets[bucket]) * width
+                )
             # The pages are not read again before much else is: they only push out better ones.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -1,0 +1,147 @@
+"""Opening CSV files. Types are found in the first piece of the first file, then fixed."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.fields import Field
+from penstock.core.spec import ArraySpec
+from penstock.errors import DataError, SpecMismatchError
+from penstock.io.formats.lines import Piece, read_pieces
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.sources.csv.cells import kind_of_cells
+from penstock.sources.csv.flow import CsvFlow
+from penstock.sources.csv.table import Table
+from penstock.sources.reading.file_rows import chosen_fields
+from penstock.sources.reading.parts import Request, check_names, kept
+
+_NOTE = (
+    "from_files(..., on_error='skip') finds columns and types in the other rows, and "
+    "with_options(on_error='skip') leaves out this one."
+)
+
+
+def open_format(locations: Sequence[Location], request: Request) -> CsvFlow:
+    """Return the columns of files; reads the beginning of each."""
+    locations, table = _tables(locations, request)
+    first = _first_piece(locations[0])
+    names, structure = chosen_fields(str(locations[0]), table.columns, request)
+    check_names(str(locations[0]), names, dict.fromkeys(table.columns))
+    specs = _given(request.spec, table)
+    rows = _first_rows(table, first, str(locations[0]), request)
+    fields = []
+    for name in names:
+        column = table.columns.index(name)
+        cells = [row[column] for row in rows]
+        spec = specs.get(name)
+        if spec is None:
+            if request.skip:  # A row with an empty cell among numbers will be left out.
+                cells = [cell for cell in cells if cell.strip()] or cells
+            spec = kind_of_cells(
+                cells,
+                name,
+                lambda row: table.line_of(first, row, str(locations[0])),
+                str(locations[0]),
+            )
+        mean = sum(map(len, cells)) // max(1, len(cells))
+        fields.append(Field(spec, estimate=mean + 8))
+    return CsvFlow(locations, table, names, structure, tuple(fields), direct=request.direct)
+
+
+def _tables(locations: Sequence[Location], request: Request) -> tuple[list[Location], Table]:
+    """Return the files that can be read, and the columns that all of them have."""
+    delimiter = "\t" if locations[0].suffix == ".tsv" else ","
+    first: list[tuple[Location, Table]] = []
+
+    def look(location: Location) -> Table:
+        table = _table(_first_piece(location), delimiter, str(location), skip=request.skip)
+        if not first:
+            first.append((location, table))
+        known = first[0][1]
+        if table != known:
+            raise SpecMismatchError(
+                f"the files of a dataset must have the same columns, got {', '.join(known.columns)} in "
+                f"{first[0][0]} and {', '.join(table.columns)} in {location}."
+            )
+        return table
+
+    good, tables = kept(locations, look, request)
+    return good, tables[0]
+
+
+def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:
+    """Return the cells that types are found in; bad rows among them may be left out."""
+    try:
+        return table.rows(piece, file)
+    except DataError as error:
+        if not request.skip:
+            error.add_note(_NOTE)
+            raise
+    return [
+        row.cells for row in table.parse_each(piece, file, lambda *_: None) if row.error is None
+    ]
+
+
+def _text(piece: Piece, file: str) -> str:
+    try:
+        return piece.text(file)
+    except DataError as error:
+        error.add_note(_NOTE)
+        raise
+
+
+def _first_piece(location: Location) -> Piece:
+    with open_reader(location) as reader:
+        piece = next(read_pieces(reader, quote=b'"'), None)
+    if piece is None or not piece.data.strip():
+        raise DataError("is empty", file=str(location), cure="Leave it out, or write its header.")
+    return piece
+
+
+def _table(piece: Piece, delimiter: str, file: str, *, skip: bool) -> Table:
+    # Under `skip` a line that is no text is left out later: the file may still have a header.
+    text = piece.data.decode("utf-8", "replace") if skip else _text(piece, file)
+    head = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    if all(_is_number(cell) for cell in head) and head:
+        return Table(delimiter, has_header=False, columns=tuple(map(str, range(len(head)))))
+    columns = tuple(cell.strip() for cell in head)
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice or not columns:
+        what = f"two columns called {twice[0]!r}" if twice else "no header"
+        raise DataError(
+            f"line {piece.line}: has {what}", file=file, cure="Give each a name of its own."
+        )
+    return Table(delimiter, has_header=True, columns=columns)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _given(spec: Any, table: Table) -> dict[str, ArraySpec]:
+    """Return the specs that the user gave: {column: ArraySpec or dtype}."""
+    if spec is None:
+        return {}
+    if not isinstance(spec, dict):
+        raise TypeError(
+            f"spec of a CSV file must be a dict of columns, got {spec!r}.\n"
+            '  right: from_files("x.csv", spec={"price": "float32", "name": str})'
+        )
+    found = {
+        name: one if isinstance(one, ArraySpec) else ArraySpec((), one)
+        for name, one in spec.items()
+    }
+    for name, one in found.items():
+        if name not in table.columns:
+            raise ValueError(
+                f"spec names {name!r}, and the columns are {', '.join(table.columns)}."
+            )
+        if one.shape != ():
+            raise ValueError(f"a cell of a CSV file is one value, got {one} for column {name!r}.")
+    return found

@@ -1,0 +1,76 @@
+"""How the CSV files of a dataset are written: what stands between cells, and the columns."""
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import DataError
+from penstock.io.formats.lines import Piece
+from penstock.sources.csv.bad_lines import Check, ParsedLine, parse_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How the files of a dataset are written: what stands between cells, and the columns."""
+
+    delimiter: str
+    has_header: bool
+    columns: tuple[str, ...]
+
+    def reader(self, piece: Piece, file: str) -> Any:
+        """Return the reader of a piece of text; not of splitlines(), which cuts at more than lines."""
+        text = io.StringIO(piece.text(file), newline="")
+        return csv.reader(text, delimiter=self.delimiter, strict=True)
+
+    def rows(self, piece: Piece, file: str) -> list[list[str]]:
+        """Return the cells of a piece of text, after checking that all rows have as many."""
+        try:
+            rows = list(self.reader(piece, file))
+        except csv.Error as error:
+            raise DataError(
+                f"near line {piece.line}: {error}",
+                file=file,
+                offset=piece.offset,
+                cure="Look for a quote that is never closed or stands within a cell.",
+            ) from error
+        if self.has_header and piece.line == 1:
+            del rows[0]
+        if set(map(len, rows)) <= {len(self.columns)}:
+            return rows
+        rows = [row for row in rows if row]  # Empty lines are nobody's rows.
+        for number, row in enumerate(rows):
+            if len(row) != len(self.columns):
+                raise self.wrong_length(row, self.line_of(piece, number, file), file)
+        return rows
+
+    def wrong_length(self, cells: list[str], line: int, file: str) -> DataError:
+        """Return the error for a row that has not as many cells as there are columns."""
+        return DataError(
+            f"line {line} has {len(cells)} columns, and the header has "
+            f"{len(self.columns)} ({', '.join(self.columns[:5])}{', ...' if len(self.columns) > 5 else ''})",
+            file=file,
+            cure="Add what is missing, or quote a cell that holds the separator.",
+        )
+
+    def parse_each(self, piece: Piece, file: str, check: Check) -> list[ParsedLine]:
+        """Return the rows of a piece one by one: good ones have all cells, and pass `check`."""
+
+        def both(cells: list[str], line: int) -> None:
+            if len(cells) != len(self.columns):
+                raise self.wrong_length(cells, line, file)
+            check(cells, line)
+
+        has_head = self.has_header and piece.line == 1
+        return parse_lines(piece, file, self.delimiter, both, has_head=has_head)
+
+    def line_of(self, piece: Piece, row: int, file: str) -> int:
+        """Return the line that a row of a piece ends on: for messages."""
+        reader = self.reader(piece, file)
+        seen = -1 if self.has_header and piece.line == 1 else 0
+        for cells in reader:
+            if cells or seen < 0:
+                seen += 1
+            if seen > row:
+                break
+        return piece.line + int(reader.line_num) - 1

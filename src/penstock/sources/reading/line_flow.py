@@ -1,0 +1,83 @@
+"""Files of lines, read forward a piece of whole lines at a time, and resumed at any row."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from penstock.core.columns import Block
+from penstock.core.rows import Context, Cursor, Index, Parcel
+from penstock.errors import DataError
+from penstock.io.formats.lines import Piece
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.io.reader import Reader
+from penstock.sources.reading.bad_rows import SkippableFlow, passed
+
+
+class LineFlow(SkippableFlow):
+    """Rows made of lines; the cursor is (file, offset of a piece, its first line, rows of it used).
+
+    Under `skip` the rows used of a piece with bad ones count those, too.
+    """
+
+    num_rows = None
+    kind: str
+    """What its files are, in words: 'CSV'."""
+
+    def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
+        self.locations = locations
+        self.direct = direct
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Yield the rows of each piece of text."""
+        number, offset, line, used = (0, 0, 1, 0) if cursor is None else cursor
+        for at in range(number, len(self.locations)):
+            location = self.locations[at]
+            try:
+                with open_reader(location, direct=self.direct, access="sequential") as reader:
+                    for piece in self.pieces(reader, offset, line, context):
+                        yield from self._parcel(at, piece, used, context)
+                        used = 0
+            except DataError as error:
+                self.skip_bad(error, context)
+            offset, line, used = 0, 1, 0
+
+    def _parcel(self, at: int, piece: Piece, used: int, context: Context) -> Iterator[Parcel]:
+        made = [self.rows_of(piece, used, str(self.locations[at]), context)]
+        if made[0][0].num_rows:
+            block, places = made.pop()
+            after = partial(_after, at, piece.offset, piece.line, used, places)
+            parcel = [Parcel(block.finish(), block.num_rows, after)]
+            del block
+            yield parcel.pop()
+
+    @abstractmethod
+    def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
+        """Yield the text of a file from `offset` on, where `line` begins."""
+
+    @abstractmethod
+    def rows_of(
+        self, piece: Piece, used: int, file: str, context: Context
+    ) -> tuple[Block, Index | None]:
+        """Return the good rows of a piece after its first `used`.
+
+        Beside them, where some are bad: the place of each among all of them, and how many those are.
+        """
+
+    def notes(self) -> tuple[str, ...]:
+        """Return that there is no random access."""
+        return (
+            f"{self.kind} can only be read forward. cache() keeps its rows, and makes shuffle exact.",
+        )
+
+    def describe(self) -> str:
+        """Return the call that made it."""
+        count = len(self.locations)
+        name = self.locations[0].name if count == 1 else f"{count} {self.kind} files"
+        return f"from_files({name}{', skip' if self.skip else ''})"
+
+
+def _after(
+    number: int, offset: int, line: int, used: int, places: Index | None, count: int
+) -> Cursor:
+    return [number, offset, line, used + passed(places, count)]

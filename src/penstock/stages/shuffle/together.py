@@ -1,0 +1,67 @@
+"""Work that the threads who need its result do together, a piece each."""
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Together(Generic[T]):
+    """So many pieces of work, each begun once and in order, done by whichever threads come along.
+
+    What `begin` returns for a piece is handed to `work`; `finish` is called after the last one. An error in
+    any of them ends all of it: whoever waits for it gets that error.
+    """
+
+    def __init__(
+        self,
+        num_pieces: int,
+        begin: Callable[[int], T],
+        work: Callable[[T], None],
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        """Make it; `begin` runs under a lock, one piece after the other, `work` side by side."""
+        self.num_pieces = num_pieces
+        self._begin = begin
+        self._work = work
+        self._finish = finish
+        self._lock = (
+            threading.RLock()
+        )  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self._changed = threading.Condition(self._lock)
+        self._num_begun = 0
+        self._num_done = 0
+        self._error: BaseException | None = None
+
+    def do_next(self) -> bool:
+        """Do the next piece that nobody has begun; return whether there was one."""
+        try:
+            with self._lock:
+                if self._num_begun == self.num_pieces or self._error is not None:
+                    return False
+                piece = self._begin(self._num_begun)
+                self._num_begun += 1
+            self._work(piece)
+            with self._lock:
+                if self._finish is not None and self._num_done + 1 == self.num_pieces:
+                    self._finish()
+                self._num_done += 1
+                self._changed.notify_all()
+        except BaseException as error:
+            with self._lock:
+                self._error = error
+                self._changed.notify_all()
+            raise
+        return True
+
+    def complete(self) -> None:
+        """Do what nobody has begun, and wait for the rest."""
+        while self.do_next():
+            pass
+        with self._lock:
+            self._changed.wait_for(
+                lambda: self._num_done == self.num_pieces or self._error is not None
+            )
+            if self._error is not None:
+                raise self._error

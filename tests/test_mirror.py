@@ -1,0 +1,68 @@
+"""Tests lie where the code lies: who knows a module knows the file that tests it, and the other way round."""
+
+from itertools import accumulate
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "src" / "penstock"
+
+# Tests of no single module of penstock, by file or by folder.
+ACROSS = {
+    "native",  # the kernels of src/native, against their twins
+    "test_chains.py",  # any chain of stages, against a model in plain Python
+    "test_tfdata_oracle.py",  # the same chains in tf.data
+    "test_layers.py",  # who may import whom
+    "test_conftest.py",  # the tests themselves
+    "test_mirror.py",
+    "memory/test_promises.py",  # the budget, kept by whole chains
+    "sources/test_memory.py",  # every format, in a container smaller than its file
+    "engine/stream/test_ends_well.py",  # streams of all kinds, however they end
+    "engine/stream/test_interrupts.py",
+    "engine/stream/test_user_code.py",  # functions that fail, in whichever stage
+}
+# Each of these modules has a file of tests with its name.
+TESTED = (
+    "stages/*.py",
+    "stages/shuffle/*.py",
+    "stages/cache/*.py",
+    "sources/*.py",
+    "feeds/*/feed.py",
+)
+
+
+def is_module(path):
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def has_namesake(test):
+    """Whether tests/a/test_b_and_more.py has a module penstock.a.b_and_more, a.b_and or a.b."""
+    words = test.stem.removeprefix("test_").split("_")
+    folder = PACKAGE / test.parent.relative_to(TESTS)
+    return any(is_module(folder / name) for name in accumulate(words, "{}_{}".format))
+
+
+def is_across(test):
+    place = test.relative_to(TESTS)
+    return any(str(part) in ACROSS for part in (place, *place.parents))
+
+
+def test_every_file_of_tests_has_the_name_of_what_it_tests():
+    tests = [test for test in TESTS.rglob("test_*.py") if not is_across(test)]
+    assert not [str(test.relative_to(TESTS)) for test in tests if not has_namesake(test)]
+
+
+def test_every_stage_source_and_feed_has_a_file_of_tests():
+    modules = [path.relative_to(PACKAGE) for glob in TESTED for path in PACKAGE.glob(glob)]
+    tests = [path.parent / f"test_{path.name}" for path in modules if path.stem != "__init__"]
+    assert len(tests) > 30
+    assert not [str(test) for test in tests if not (TESTS / test).is_file()]
+
+
+def test_every_format_and_framework_in_a_folder_has_a_folder_of_tests():
+    modules = [path for kind in ("sources", "feeds") for path in PACKAGE.glob(f"{kind}/*/*.py")]
+    folders = {path.parent.relative_to(PACKAGE) for path in modules}
+    assert not [str(one) for one in folders if not any((TESTS / one).glob("test_*.py"))]
+
+
+def test_what_is_across_is_there():
+    assert not [name for name in ACROSS if not (TESTS / name).exists()]
