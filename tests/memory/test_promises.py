@@ -43,7 +43,7 @@ def test_the_smallest_budget_that_a_plan_names_gives_all_rows(
 ) -> None:
     _collect()
     ds, model = chain
-    assume(0 not in ds.node.keeps().values())  # A cache of nobody knows how many rows.
+    assume(0 not in ds.node.cache_nbytes().values())  # A cache of nobody knows how many rows.
     ds = ds.with_options(threads=threads)
     need = ds.explain().need_nbytes
     expected = model.rows(epoch)

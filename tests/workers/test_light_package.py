@@ -31,7 +31,7 @@ def run(code: str) -> str:
 
 
 def test_a_module_is_imported_without_the_rest():
-    code = "import penstock.engine.functions.placement; print('penstock.dataset' in sys.modules)"
+    code = "import penstock.engine.functions.task; print('penstock.dataset' in sys.modules)"
     assert run(code) == "False"
 
 

@@ -1,24 +1,20 @@
-"""Blocks: many rows at once, a column for each leaf of the nest.
+"""Columns: many rows of one field, finished.
 
-A column is one of three. `Fixed` holds rows of one size in an array; `Text` holds bytes or str,
-as data and offsets; `Ragged` holds rows whose shapes differ, as flat values and where each starts.
-A block is filled once, by whoever reads the rows, and then only looked at.
+A column is one of three. `Fixed` holds rows of one size in an array; `Text` holds bytes or str, as data and
+offsets; `Ragged` holds rows whose shapes differ, as flat values and where each starts.
 """
 
 import math
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock import _native
+from penstock.core.arrays import Array, Index, raw_rows, spans, starts_of, typed
 from penstock.core.spec import ArraySpec
-from penstock.memory import ALIGNMENT, Allocate
-
-Index = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
+from penstock.memory import Allocate
 
 
 class Fixed:
@@ -251,110 +247,6 @@ class Ragged:
 Column = Fixed | Text | Ragged
 
 
-class Pieces:
-    """A column of text or ragged rows while it is being filled, in any order."""
-
-    __slots__ = ("aligned", "allocate", "pieces", "slots", "spec")
-
-    def __init__(self, spec: ArraySpec, allocate: Allocate, *, aligned: bool) -> None:
-        self.spec = spec
-        self.allocate = allocate
-        self.aligned = aligned
-        self.pieces: list[tuple[Index | None, Text | Ragged]] = []
-        self.slots: Index | None = None
-
-    def at(self, slots: Index) -> "Pieces":
-        """Return the same column seen as the rows in these slots of it."""
-        view = Pieces(self.spec, self.allocate, aligned=self.aligned)
-        view.pieces = self.pieces
-        view.slots = slots if self.slots is None else self.slots[slots]
-        return view
-
-    def span(self, start: int, stop: int) -> "Pieces":
-        """Return rows `start` to `stop` of this column, to be filled."""
-        return self.at(np.arange(start, stop))
-
-    def put(self, values: Sequence[Any]) -> None:
-        """Add all rows, from Python objects or arrays."""
-        self.add(column_of(values, self.spec, self.allocate, aligned=self.aligned))
-
-    def add(self, column: Text | Ragged) -> None:
-        """Add all rows, as a column that nobody else looks at."""
-        self.pieces.append((self.slots, column))
-
-    def copy_from(self, column: Column, rows: Index) -> None:
-        """Copy the given rows of a finished column here."""
-        assert not isinstance(column, Fixed)
-        self.add(column.take(rows, self.allocate, aligned=self.aligned))
-
-    def finish(self) -> Text | Ragged:
-        """Return the column, its rows in the order of their slots."""
-        if len(self.pieces) == 1 and self.pieces[0][0] is None:
-            return self.pieces[0][1]
-        if not self.pieces:
-            return column_of([], self.spec, self.allocate, aligned=self.aligned)
-        slots = np.concatenate([np.arange(len(c)) if at is None else at for at, c in self.pieces])
-        merged = merge([column for _, column in self.pieces], self.allocate)
-        return merged.take(np.argsort(slots, kind="stable"), self.allocate, aligned=self.aligned)
-
-
-Sink = Fixed | Pieces
-
-
-class Block:
-    """`num_rows` rows being read, or read: a column for each leaf."""
-
-    __slots__ = ("columns", "leases", "num_rows", "sinks")
-
-    def __init__(self, sinks: list[Sink], num_rows: int, leases: "list[weakref.ref[Any]]") -> None:
-        self.sinks = sinks
-        self.num_rows = num_rows
-        self.leases = leases
-        """The owners of its memory, to tell whether anybody still looks at it."""
-        self.columns: list[Column] = []
-
-    def at(self, slots: Index) -> "Block":
-        """Return the part of this block that consists of these rows of it, to be filled."""
-        return Block([sink.at(slots) for sink in self.sinks], len(slots), self.leases)
-
-    def span(self, start: int, stop: int) -> "Block":
-        """Return rows `start` to `stop` of this block, to be filled."""
-        return Block([sink.span(start, stop) for sink in self.sinks], stop - start, self.leases)
-
-    def part(self, start: int, stop: int) -> "Block":
-        """Return the part of this block for some of its leaves: those of one input of a zip."""
-        return Block(self.sinks[start:stop], self.num_rows, self.leases)
-
-    def finish(self) -> "Block":
-        """Say that all rows are there; from now on there are columns."""
-        self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]
-        return self
-
-    def copy_from(self, source: "Block", rows: Index) -> None:
-        """Copy the given rows of a finished block here."""
-        for sink, column in zip(self.sinks, source.columns, strict=True):
-            sink.copy_from(column, rows)
-
-    def row(self, row: int) -> list[Any]:
-        """Return the leaves of one row."""
-        return [column.value(row) for column in self.columns]
-
-    def elements(self, size: int, build: Callable[[tuple[Any, ...]], Any] | None) -> Iterator[Any]:
-        """Return an iterator over the first `size` rows as nests; all of it runs in C for arrays."""
-        if not self.columns:
-            return iter([build(()) if build else ()] * size)
-        # The columns are all of one length by construction; strict would cost a check a row.
-        leaves: Iterator[tuple[Any, ...]] = zip(
-            *(c.values(size) for c in self.columns), strict=False
-        )
-        return leaves if build is None else map(build, leaves)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all columns."""
-        return sum(column.nbytes for column in self.columns)
-
-
 def column_of(
     values: Sequence[Any], spec: ArraySpec, allocate: Allocate, *, aligned: bool
 ) -> Text | Ragged:
@@ -390,74 +282,3 @@ def merge(columns: Sequence[Text | Ragged], allocate: Allocate) -> Text | Ragged
     memory = typed(allocate(sum(sizes) * dtype.itemsize), 0, (sum(sizes),), dtype)
     np.concatenate([c.values_ for c in ragged if not isinstance(c.values_, Text)], out=memory)
     return Ragged(memory, starts, shapes)
-
-
-def starts_of(sizes: Index, itemsize: int, *, aligned: bool) -> Index:
-    """Return where rows of these sizes start: one after the other, or each on 64 bytes."""
-    step = ALIGNMENT // math.gcd(ALIGNMENT, itemsize) if aligned and itemsize else 1
-    room = -(-sizes // step) * step
-    starts = np.zeros(len(sizes), np.int64)
-    np.cumsum(room[:-1], out=starts[1:])
-    return starts
-
-
-def spans(starts: Index, lengths: Index) -> Index:
-    """Return start, start + 1, ... of each span, one span after the other.
-
-    >>> spans(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    total = int(lengths.sum())
-    ends = np.cumsum(lengths)
-    numbers: Index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-    return numbers
-
-
-def typed(
-    memory: npt.NDArray[np.uint8],
-    offset: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    strides: tuple[int, ...] | None = None,
-) -> Array:
-    """Return an array of any dtype over bytes that are there."""
-    if math.prod(shape) * dtype.itemsize == 0:
-        return np.empty(shape, dtype)
-    return np.ndarray(shape, dtype, memory, offset, strides)
-
-
-class _View:
-    """What NumPy needs to see the memory of one array as another."""
-
-    __slots__ = ("__array_interface__", "base")
-
-    def __init__(self, interface: dict[str, Any], base: object) -> None:
-        self.__array_interface__ = interface
-        self.base = base
-
-
-def raw_rows(array: Array, lead: int) -> npt.NDArray[np.uint8]:
-    """Return the bytes of an array: its first `lead` axes, then one axis for the bytes of a row.
-
-    The axes after the first `lead` must be contiguous. Any dtype will do, which a plain
-    `.view(uint8)` can't say.
-    """
-    nbytes = math.prod(array.shape[lead:]) * array.dtype.itemsize
-    interface = {
-        "version": 3,
-        "typestr": "|u1",
-        "shape": (*array.shape[:lead], nbytes),
-        "strides": (*array.strides[:lead], 1),
-        "data": array.__array_interface__["data"],
-    }
-    return np.asarray(_View(interface, array))
-
-
-def rows_are_contiguous(array: Array) -> bool:
-    """Whether the bytes of each row of `array` lie one after the other."""
-    step = array.dtype.itemsize
-    for size, stride in zip(reversed(array.shape[1:]), reversed(array.strides[1:]), strict=True):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.columns import Block, Fixed, Pieces, Sink, typed
+from penstock.core.arrays import typed
+from penstock.core.blocks import Block, Pieces, Sink
+from penstock.core.columns import Fixed
 from penstock.core.spec import ArraySpec
 from penstock.memory import ALIGNMENT, Allocate
 

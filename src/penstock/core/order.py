@@ -8,12 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import _native
+from penstock.core.arrays import Index
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-MAX_ROWS = 1 << 62
-
-Index = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

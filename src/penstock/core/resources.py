@@ -13,7 +13,7 @@ class Closable(Protocol):
         ...
 
 
-Kept = TypeVar("Kept", bound=Closable)
+Resource = TypeVar("Resource", bound=Closable)
 
 
 class Resources:
@@ -21,19 +21,19 @@ class Resources:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, Closable] = {}
+        self._opened: dict[Hashable, Closable] = {}
 
-    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+    def get(self, key: Hashable, make: Callable[[], Resource]) -> Resource:
         """Return what is kept under `key`; make it if there is nothing yet."""
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = make()
-            return self._kept[key]  # type: ignore[return-value]  # One key is one kind of thing.
+            if key not in self._opened:
+                self._opened[key] = make()
+            return self._opened[key]  # type: ignore[return-value]  # One key is one kind of thing.
 
     def close(self) -> None:
         """Close all of it, the newest first."""
-        while self._kept:
-            key, one = next(reversed(self._kept.items()))
+        while self._opened:
+            key, one = next(reversed(self._opened.items()))
             one.close()
             # Not before: what Ctrl-C keeps from being closed is closed at the next try.
-            self._kept.pop(key, None)
+            self._opened.pop(key, None)

@@ -11,17 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import Index, spans
+from penstock.core.blocks import Block
 from penstock.core.clock import Clock
-from penstock.core.columns import Block, spans
 from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
-from penstock.core.left_out import Skipped
 from penstock.core.nest import Structure, unflatten
 from penstock.core.resources import Resources
+from penstock.core.skipped import Skipped
 from penstock.memory import Allocate, allocate_plain, buffer_nbytes
 
-Index = npt.NDArray[np.int64]
 RowSet = slice | Index
 """Row numbers: a slice without a step, which is cheap to read, or an array."""
 Runs = Sequence[tuple[int, int]]
@@ -162,7 +161,7 @@ class Node(ABC):
     """The files that a source reads."""
     chunk_rows: int | None = None
     """Where rows lie on storage: how many it takes to make a read worth while. None in memory."""
-    left_out: tuple[Exception, ...] = ()
+    skipped_files: tuple[Exception, ...] = ()
     """What was wrong with files that were left out when the chain was built: each report says so."""
 
     @property
@@ -195,12 +194,14 @@ class Node(ABC):
         States and caches are told apart by it: it has no words in it that could be put otherwise.
         """
 
-    def keeps(self) -> dict[int, int]:
+    def cache_nbytes(self) -> dict[int, int]:
         """Return the bytes that outlive a stream, for each store of them that has to be filled.
 
         They are 0 where nobody can know them before.
         """
-        return {store: nbytes for node in self.inputs for store, nbytes in node.keeps().items()}
+        return {
+            store: nbytes for node in self.inputs for store, nbytes in node.cache_nbytes().items()
+        }
 
     def with_errors(self, on_error: str) -> "Node":
         """Return this node for `on_error`: "raise" or "skip".
@@ -281,9 +282,9 @@ class Rows(Node):
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from, for an error message: 'row 812 of data/part-3.npz'."""
 
-    def kept_nbytes(self, ahead: int) -> int:
+    def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes that are kept from one read to the next, as long as the stream is open."""
-        return sum(node.kept_nbytes(ahead) for node in self.inputs if isinstance(node, Rows))
+        return sum(node.retained_nbytes(ahead) for node in self.inputs if isinstance(node, Rows))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that reading `num_rows` rows takes besides the block they go to."""

@@ -1,13 +1,10 @@
 """Memory that frameworks can take over without a copy: contiguous, and starting on 64 bytes."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import Array
 from penstock.memory import ALIGNMENT, allocate_plain
-
-Array = npt.NDArray[Any]
 
 
 def is_aligned(array: Array) -> bool:

@@ -1,8 +1,9 @@
 """Many batches as one long one: what a framework is handed that cuts it up again in C++."""
 
-from penstock.core.columns import Block, Column, Fixed
+from penstock.core.arrays import Array
+from penstock.core.blocks import Block
+from penstock.core.columns import Column, Fixed
 from penstock.core.rows import Node
-from penstock.feeds.alignment import Array
 from penstock.feeds.batches import batch_size, has_random_access
 from penstock.stages.batch import BatchedRows
 

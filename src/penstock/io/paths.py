@@ -8,8 +8,9 @@ from urllib.parse import unquote
 
 from penstock.core.lazy import lazy
 from penstock.errors import DataError
-from penstock.io.local.listing import Selection, list_local
+from penstock.io.local.listing import list_local
 from penstock.io.location import Location, is_url
+from penstock.io.selection import Selection
 
 if TYPE_CHECKING:
     from penstock.io.remote import listing as remote_listing
@@ -25,7 +26,7 @@ def expand(
     suffixes: Collection[str] = (),
     recursive: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    left_out: list[Exception] | None = None,
+    skipped: list[Exception] | None = None,
 ) -> list[Location]:
     """Return the files that `paths` names, each once, with their sizes and versions.
 
@@ -38,7 +39,7 @@ def expand(
             whose names start with `.` or `_` are notes to someone else, and are left out.
         recursive: Whether to look into the folders of a folder too.
         storage_options: For URLs: what fsspec needs to know, such as credentials.
-        left_out: A list for the errors of paths that are not there or may not be read: the others are
+        skipped: A list for the errors of paths that are not there or may not be read: the others are
             returned, if there are any. Without one, the first is raised.
 
     Raises:
@@ -56,7 +57,7 @@ def expand(
     ['b.npy', 'a.npy']
     """
     _check_options(storage_options)
-    missed: list[DataError] | None = None if left_out is None else []
+    missed: list[DataError] | None = None if skipped is None else []
     selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
     for path in _each(paths):
@@ -74,8 +75,8 @@ def expand(
             found.setdefault(location.url, location)
     if missed and not found:
         raise missed[0]
-    if left_out is not None and missed is not None:
-        left_out += missed
+    if skipped is not None and missed is not None:
+        skipped += missed
     if not found:
         raise ValueError("paths must name at least one file, got an empty list.")
     return list(found.values())

@@ -90,9 +90,9 @@ class ShardFolder:
 
     def _remove_strays(self) -> None:
         """Remove all files but those of finished shards: nobody else may write here."""
-        kept = {name for shard in self.finished.values() for name in shard.files} | {JOURNAL}
+        listed = {name for shard in self.finished.values() for name in shard.files} | {JOURNAL}
         for entry in list(self.path.iterdir()):
-            if entry.name not in kept:
+            if entry.name not in listed:
                 entry.unlink()
         for number, shard in list(self.finished.items()):
             if not all(_has_size(self.path / n, one.nbytes) for n, one in shard.files.items()):

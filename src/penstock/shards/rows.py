@@ -25,7 +25,7 @@ from penstock.shards.varying import StoredEntries, VaryingRows, average_nbytes
 from penstock.shards.writing import ShardRecord
 from penstock.sources.reading.file_rows import FileRows
 from penstock.sources.reading.leaves import Leaf
-from penstock.sources.reading.parts import Part, Request, check_names, kept
+from penstock.sources.reading.parts import Part, Request, attempt_each, check_names
 from penstock.sources.reading.regions import Region
 
 _HOW = "read in place"
@@ -77,7 +77,7 @@ def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
         options = request.storage_options
         return open_shard(folder, *one, layouts, field_of, direct=direct, storage_options=options)
 
-    _, opened = kept(list(enumerate(manifest.shards)), attempt, request)
+    _, opened = attempt_each(list(enumerate(manifest.shards)), attempt, request)
     parts, locations = [part for part, _ in opened], [location for _, location in opened]
     return FileRows(parts, locations, names, structure)
 

@@ -7,9 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.core.columns import Array, Fixed, Pieces, Ragged, Sink, Text, typed
+from penstock.core.arrays import Array, Index, typed
+from penstock.core.blocks import Pieces, Sink
+from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
-from penstock.core.rows import Context, Index, RowSet
+from penstock.core.rows import Context, RowSet
 from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.io.reader import Reader

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.columns import Block, Column, Fixed, Index, Ragged, Text, raw_rows
+from penstock.core.arrays import Index, raw_rows
+from penstock.core.blocks import Block
+from penstock.core.columns import Column, Fixed, Ragged, Text
 from penstock.io.failures import write_failure
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate

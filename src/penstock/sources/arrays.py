@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.lazy import lazy
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Rows, RowSet, Runs, count
@@ -57,9 +57,9 @@ class Arrays(Rows):
         """Return what the copies that NumPy or a lazy array makes on the way take."""
         return max(leaf.staging_nbytes(num_rows) for leaf in self.leaves)
 
-    def kept_nbytes(self, ahead: int) -> int:
+    def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of decoded chunks that are kept because two reads share them."""
-        return sum(leaf.kept_nbytes() for leaf in self.leaves)
+        return sum(leaf.retained_nbytes() for leaf in self.leaves)
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the row's number."""

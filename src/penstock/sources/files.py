@@ -66,7 +66,7 @@ def open_files(
     )
     written = open_written(paths, request) if format in (None, "npy") else None
     if written is not None:
-        written.left_out = tuple(request.left_out)
+        written.skipped_files = tuple(request.skipped)
         return written
     locations = _listed(paths, format, request)
     kind = _format(locations) if format is None else format
@@ -75,7 +75,7 @@ def open_files(
     direct = sum(location.size for location in locations) > page_cache_room()
     module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
     node: Node = module.open_format(locations, replace(request, direct=direct))
-    node.left_out = tuple(request.left_out)
+    node.skipped_files = tuple(request.skipped)
     return node
 
 
@@ -84,14 +84,14 @@ def _listed(
 ) -> list[Location]:
     """Return the files that are meant: in a folder, those whose endings are known."""
     suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
-    bad = request.left_out if request.skip else None
+    bad = request.skipped if request.skip else None
     try:
         return expand(
             paths,
             suffixes=suffixes,
             recursive=format == "images",
             storage_options=request.storage_options,
-            left_out=bad,
+            skipped=bad,
         )
     except MissingFileError:
         if not isinstance(paths, str | os.PathLike) or not Path(paths).is_dir():
@@ -101,7 +101,7 @@ def _listed(
         try:
             # Of a folder of folders: images, one folder a class. Else all files have odd names.
             found = FORMATS["images"].suffixes if format is None else ()
-            return expand(paths, suffixes=found, recursive=format is None, left_out=bad)
+            return expand(paths, suffixes=found, recursive=format is None, skipped=bad)
         except MissingFileError:
             pass
         raise

@@ -7,13 +7,15 @@ from time import perf_counter
 from typing import Any
 
 from penstock._native import RowFiller
-from penstock.core.columns import Block, Fixed
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import field_names, flatten, plain_keys
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.errors import FunctionError, LengthError, SpecMismatchError
-from penstock.stages.base.functions import UserFunction, conformed
+from penstock.stages.base.functions import UserFunction
+from penstock.stages.base.results import conformed
 from penstock.stages.unbatch import Unbatch
 
 _LONG = 0.02  # Seconds. Blocks get as many rows as a generator makes in this time.

@@ -29,8 +29,8 @@ from penstock.sources.reading.parts import (
     Part,
     Request,
     array_key,
+    attempt_each,
     check_names,
-    kept,
     no_rows,
 )
 from penstock.sources.reading.readers import reader_of
@@ -41,7 +41,7 @@ _TEXT_SAMPLE = 256  # Values of variable length that are looked at, to know how 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the datasets of files; reads what HDF5 keeps on them."""
-    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    opened = attempt_each(locations, lambda location: _open(location, locations, request), request)
     return rows_of(*opened, request)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array, Block, Fixed, Pieces, column_of
+from penstock.core.arrays import Array
+from penstock.core.blocks import Block, Pieces
+from penstock.core.columns import Fixed, column_of
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, RowSet, as_index
@@ -15,15 +17,15 @@ from penstock.errors import DataError, FileError, SpecMismatchError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.seekable import SeekableFile
-from penstock.sources.reading.bad_rows import Fault, FaultyRows
+from penstock.sources.reading.bad_rows import BadRun, SkippableRows
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.parts import (
     BAD,
     Request,
+    attempt_each,
     bad,
     check_names,
-    kept,
-    left_out_words,
+    skipped_words,
 )
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
@@ -48,7 +50,7 @@ def _checked_size(size: Any) -> tuple[int, int] | None:
     return tuple(size)
 
 
-class ImageRows(FaultyRows):
+class ImageRows(SkippableRows):
     """Row i is file i: fields `image`, uint8 (height, width, 3), and `label`, an int64."""
 
     def __init__(
@@ -82,10 +84,10 @@ class ImageRows(FaultyRows):
         step = -(-len(self.locations) // _MOST_LOOKED_AT)
         looked_at = self.locations[::step]
         self.is_sampled = step > 1
-        good, sizes = kept(looked_at, _size_of, request)
+        good, sizes = attempt_each(looked_at, _size_of, request)
         if len(good) < len(looked_at):
-            left_out = {one.url for one in looked_at} - {one.url for one in good}
-            self.locations = [one for one in self.locations if one.url not in left_out]
+            bad_urls = {one.url for one in looked_at} - {one.url for one in good}
+            self.locations = [one for one in self.locations if one.url not in bad_urls]
         if len(set(sizes)) == 1:
             return Field(ArraySpec((*sizes[0], 3), np.uint8))
         mean = sum(height * width * 3 for height, width in sizes) // len(sizes)
@@ -108,7 +110,7 @@ class ImageRows(FaultyRows):
                 else:
                     sink.put_row(slot, image)
 
-    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+    def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
         """Yield the images that can't be decoded."""
         for row in range(start, stop) if "image" in self.names else ():
             if context.executor.is_closing:
@@ -116,7 +118,7 @@ class ImageRows(FaultyRows):
             try:
                 self._decoded(self.locations[row], row)
             except BAD as error:
-                yield Fault(row, row + 1, str(self.locations[row]), bad(error))
+                yield BadRun(row, row + 1, str(self.locations[row]), bad(error))
 
     def _decoded(self, location: Location, row: int) -> Array:
         image = _decode(location, self.size)
@@ -153,7 +155,7 @@ class ImageRows(FaultyRows):
         classes = [f"{number} = {name}" for number, name in enumerate(self.classes[:8])]
         more = ", ..." if len(self.classes) > len(classes) else ""
         sampled = f", sizes of {_MOST_LOOKED_AT} looked at" if self.is_sampled else ""
-        return f"decoded on the threads{sampled}; labels: {', '.join(classes)}{more}{left_out_words(self)}"
+        return f"decoded on the threads{sampled}; labels: {', '.join(classes)}{more}{skipped_words(self)}"
 
 
 def _label(location: Location) -> str:

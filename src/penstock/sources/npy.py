@@ -8,13 +8,15 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.leaves import Leaf
-from penstock.sources.reading.parts import Part, Request, kept, no_rows
+from penstock.sources.reading.parts import Part, Request, attempt_each, no_rows
 from penstock.sources.reading.regions import FortranRegion, Region
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the one array of each file; reads their headers."""
-    opened = kept(locations, lambda location: _open(location, direct=request.direct), request)
+    opened = attempt_each(
+        locations, lambda location: _open(location, direct=request.direct), request
+    )
     return rows_of(*opened, request)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.core.columns import Fixed, raw_rows
+from penstock.core.arrays import raw_rows
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context, Cursor, Node, Parcel, rows_per_block
@@ -28,11 +29,11 @@ from penstock.sources.reading.parts import (
     BAD,
     Part,
     Request,
+    attempt_each,
     bad,
     check_names,
-    kept,
-    left_out_words,
     no_rows,
+    skipped_words,
     unequal_lengths,
 )
 
@@ -41,7 +42,7 @@ _CHECK_NBYTES = 1 << 24  # What is checked at once: a stream that is closed does
 
 def open_format(locations: Sequence[Location], request: Request) -> Node:
     """Return the arrays of archives; reads their directories, and the headers of chosen arrays."""
-    locations, opened = kept(locations, lambda location: _open(location, request), request)
+    locations, opened = attempt_each(locations, lambda location: _open(location, request), request)
     deflated = [part for part in opened if isinstance(part, DeflatedPart)]
     stored = [part for part in opened if isinstance(part, Part)]
     if not deflated:
@@ -59,7 +60,7 @@ def open_format(locations: Sequence[Location], request: Request) -> Node:
         check_names(part.name, names, part.headers)
         check_same_fields([(one.name, one.fields()) for one in (lead, part)])
 
-    return DeflatedFlow(kept(deflated, check, request)[0], names, structure)
+    return DeflatedFlow(attempt_each(deflated, check, request)[0], names, structure)
 
 
 def _open(location: Location, request: Request) -> "Part | DeflatedPart":
@@ -214,7 +215,7 @@ class DeflatedFlow(SkippableFlow):
 
     def choice(self) -> str:
         """Return what was left out."""
-        return f"unpacked from front to back{left_out_words(self)}"
+        return f"unpacked from front to back{skipped_words(self)}"
 
     def describe(self) -> str:
         """Return the call that made it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.core.columns import Array, rows_are_contiguous
+from penstock.core.arrays import Array, rows_are_contiguous
 from penstock.core.lazy import lazy
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location

@@ -25,7 +25,7 @@ from penstock.sources.arrow.columns import (
 )
 from penstock.sources.reading.chunked import PIECE_NBYTES, Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
-from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept
+from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
 from penstock.sources.reading.readers import reader_of
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
@@ -34,7 +34,7 @@ _BUFFER_NBYTES = 1 << 18  # Of the file that is read at once for a column.
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the columns of files; reads their footers."""
-    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    opened = attempt_each(locations, lambda location: _open(location, locations, request), request)
     return rows_of(*opened, request)
 
 

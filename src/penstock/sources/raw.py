@@ -7,13 +7,13 @@ from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.sources.reading.file_rows import rows_of
-from penstock.sources.reading.parts import Part, Request, kept
+from penstock.sources.reading.parts import Part, Request, attempt_each
 from penstock.sources.reading.regions import Region
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the rows of files without a header; reads nothing."""
-    opened = kept(
+    opened = attempt_each(
         locations, lambda location: _open(location, request.spec, direct=request.direct), request
     )
     return rows_of(*opened, request)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.columns import Block, Pieces, Text
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block, Pieces
+from penstock.core.columns import Text
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
-from penstock.core.rows import Context, Index
+from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
 from penstock.io.formats.lines import PIECE_NBYTES, Piece, read_pieces
@@ -19,14 +21,14 @@ from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
 from penstock.memory import Allocate
 from penstock.sources.reading.line_flow import LineFlow
-from penstock.sources.reading.parts import Request, check_names, kept, left_out_words
+from penstock.sources.reading.parts import Request, attempt_each, check_names, skipped_words
 
 
 def open_format(locations: Sequence[Location], request: Request) -> "TextFlow":
     """Return the lines of files; reads a little of the first, to know how long lines are."""
     check_names(str(locations[0]), request.names or (), {"": None})
     if request.skip:
-        locations, _ = kept(locations, _check_readable, request)
+        locations, _ = attempt_each(locations, _check_readable, request)
     return TextFlow(locations, direct=request.direct)
 
 
@@ -95,7 +97,7 @@ class TextFlow(LineFlow):
 
     def choice(self) -> str:
         """Return how it is read."""
-        return f"lines, as they come{left_out_words(self)}"
+        return f"lines, as they come{skipped_words(self)}"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files."""

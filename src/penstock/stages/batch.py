@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block, Index, Ragged, Text
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.columns import Ragged, Text
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, field_names
 from penstock.core.rows import (

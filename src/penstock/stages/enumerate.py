@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block, Fixed
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import flatten, tuple_of
 from penstock.core.rows import (

@@ -6,23 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block, Fixed
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    Flow,
-    Index,
-    Node,
-    Parcel,
-    Rows,
-    rows_per_block,
-)
+from penstock.core.rows import ENDLESS, Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.memory import allocate_plain
-from penstock.stages.base.function_flow import Piece, kept_rows, sifted
+from penstock.stages.base.function_flow import Piece, applied, good_places
 from penstock.stages.base.functions import BadRow, UserFunction, run_rows
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow
@@ -121,14 +113,14 @@ class FilteredFlow(StageFlow):
         """Yield the rows of each parcel that pass, tried ahead in parallel."""
 
         def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:
-            kept, bad = self._kept(piece, context)
-            block = context.block(self, len(kept))
-            block.copy_from(piece.parcel.block, piece.start + kept)
-            return Parcel(block.finish(), len(kept), piece.cursor_after(kept)), bad
+            passing, bad = self._passing(piece, context)
+            block = context.block(self, len(passing))
+            block.copy_from(piece.parcel.block, piece.start + passing)
+            return Parcel(block.finish(), len(passing), piece.cursor_after(passing)), bad
 
-        return sifted(self, apply, cursor, context)
+        return applied(self, apply, cursor, context)
 
-    def _kept(self, piece: Piece, context: Context) -> tuple[Index, list[BadRow]]:
+    def _passing(self, piece: Piece, context: Context) -> tuple[Index, list[BadRow]]:
         answers = allocate_block(ANSWERS, piece.size, allocate_plain, aligned=False)
         remote = context.placement.get(id(self))
         if remote is not None:
@@ -136,7 +128,7 @@ class FilteredFlow(StageFlow):
         else:
             elements, rows = piece.elements(), piece.rows
             bad = self.stage.apply(self.inputs[0], elements, rows, self, answers, context)
-        good = kept_rows(piece.size, bad)
+        good = good_places(piece.size, bad)
         (column,) = answers.finish().columns
         assert isinstance(column, Fixed)
         return good[column.rows[: len(good)]], bad

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import (
@@ -15,7 +16,6 @@ from penstock.core.rows import (
     Context,
     Cursor,
     Flow,
-    Index,
     Node,
     Parcel,
     Rows,
@@ -26,8 +26,9 @@ from penstock.core.rows import (
     rows_per_block,
 )
 from penstock.core.spec import ArraySpec, spec_of_value
-from penstock.stages.base.function_flow import Piece, kept_rows, sifted
-from penstock.stages.base.functions import BadRow, Results, RowRandom, UserFunction, run_rows
+from penstock.stages.base.function_flow import Piece, applied, good_places
+from penstock.stages.base.functions import BadRow, RowRandom, UserFunction, run_rows
+from penstock.stages.base.results import Results
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
@@ -279,10 +280,10 @@ class MappedFlow(StageFlow):
             else:
                 elements, rows = piece.elements(), piece.rows
                 bad = self.stage.apply(self.inputs[0], elements, rows, self, block, context)
-            after = piece.cursor_after(kept_rows(piece.size, bad) if bad else None)
+            after = piece.cursor_after(good_places(piece.size, bad) if bad else None)
             return Parcel(block.finish(), piece.size - len(bad), after), bad
 
-        return sifted(self, apply, cursor, context)
+        return applied(self, apply, cursor, context)
 
     def notes(self) -> tuple[str, ...]:
         """Return what leaving rows out costs."""

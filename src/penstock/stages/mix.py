@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.order import Permutation
 from penstock.core.rows import (
@@ -17,7 +18,6 @@ from penstock.core.rows import (
     Cursor,
     CursorAfter,
     Flow,
-    Index,
     Node,
     Parcel,
     Rows,

@@ -7,19 +7,9 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.columns import (
-    Array,
-    Block,
-    Fixed,
-    Index,
-    Ragged,
-    Text,
-    merge,
-    raw_rows,
-    spans,
-    starts_of,
-    typed,
-)
+from penstock.core.arrays import Array, Index, raw_rows, spans, starts_of, typed
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed, Ragged, Text, merge
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, field_names, flatten, tuple_of, unflatten
 from penstock.core.rows import Node

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.rows import (
     ENDLESS,
     Context,

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
     CursorAfter,
     Flow,
-    Index,
     Node,
     Parcel,
     Rows,

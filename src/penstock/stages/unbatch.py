@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block, Fixed, Index, Ragged, Text, spans
+from penstock.core.arrays import Index, spans
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import (

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array, Block, Fixed, Index, Pieces, Sink, raw_rows, spans
+from penstock.core.arrays import Array, Index, raw_rows, spans
+from penstock.core.blocks import Block, Pieces, Sink
+from penstock.core.columns import Fixed
 from penstock.core.fields import allocate_block
 from penstock.core.nest import field_names
 from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.nest import tuple_of
 from penstock.core.rows import (
     ENDLESS,

@@ -9,7 +9,9 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from penstock import _native
-from penstock.core.columns import Block, Column, Fixed, Text, raw_rows
+from penstock.core.arrays import raw_rows
+from penstock.core.blocks import Block
+from penstock.core.columns import Column, Fixed, Text
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import Node

@@ -115,7 +115,7 @@ def test_with_retries_a_block_is_tried_again_on_a_new_worker(tmp_path):
 def test_a_stream_that_is_left_ends_its_workers():
     with source(5000).map(double).with_options(processes=2).stream() as stream:
         next(stream)
-        pids = stream._engine.resources._kept[_key(stream)].pool.pids()
+        pids = stream._engine.resources._opened[_key(stream)].pool.pids()
         assert pids
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -123,7 +123,7 @@ def test_a_stream_that_is_left_ends_its_workers():
 
 
 def _key(stream):
-    return next(key for key in stream._engine.resources._kept if key[0] == "workers")
+    return next(key for key in stream._engine.resources._opened if key[0] == "workers")
 
 
 def burn(row):

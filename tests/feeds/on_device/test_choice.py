@@ -224,7 +224,9 @@ def test_a_tf_dataset_goes_on_from_every_batch(files):
     assert same(feed, wanted)
     for done in range(1, len(wanted)):
         state = json.loads(json.dumps(feed.state(done)))
-        assert same(ds.to_tf(device_memory="1GB", state=state), wanted[done:])
+        resumed = ds.to_tf(device_memory="1GB")
+        resumed.resume(state)
+        assert same(resumed, wanted[done:])
     assert feed.traffic.index_nbytes == NUM_ROWS * 4
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.io.paths import expand
-from penstock.sources.reading.readers import KeptReader, OpenFiles
+from penstock.sources.reading.readers import OpenFiles, ReopenedReader
 
 MANY_FILES = """
 import os, resource, sys
@@ -46,14 +46,14 @@ def num_open(folder: Path) -> int:
 
 
 @pytest.fixture
-def readers(tmp_path: Path) -> list[KeptReader]:
+def readers(tmp_path: Path) -> list[ReopenedReader]:
     for number in range(9):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 100)
     files = OpenFiles(most=3)
-    return [KeptReader(location, files, direct=False) for location in expand(tmp_path)]
+    return [ReopenedReader(location, files, direct=False) for location in expand(tmp_path)]
 
 
-def test_those_that_were_read_last_stay_open(tmp_path: Path, readers: list[KeptReader]) -> None:
+def test_those_that_were_read_last_stay_open(tmp_path: Path, readers: list[ReopenedReader]) -> None:
     buffer = bytearray(10)
     for _ in range(2):
         for number, reader in enumerate(readers):
@@ -72,7 +72,9 @@ def test_those_that_were_read_last_stay_open(tmp_path: Path, readers: list[KeptR
     assert num_open(tmp_path) == 0
 
 
-def test_many_threads_read_what_is_in_the_files(tmp_path: Path, readers: list[KeptReader]) -> None:
+def test_many_threads_read_what_is_in_the_files(
+    tmp_path: Path, readers: list[ReopenedReader]
+) -> None:
     wrong: list[int] = []
 
     def work(seed: int) -> None:

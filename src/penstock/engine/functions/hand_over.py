@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from penstock._native import ResultCheck
+from penstock.core.blocks import Block
 from penstock.core.clock import Clock
-from penstock.core.columns import Block
 from penstock.core.nest import field_names, flatten, plain_keys
-from penstock.stages.base.functions import RowRandom, array_memory, conformed, nest_text
+from penstock.stages.base.functions import RowRandom, array_memory
+from penstock.stages.base.results import conformed, nest_text
 from penstock.stages.map import MappedRows, locate
 
 _LARGE_NBYTES = 1 << 17  # The C library keeps smaller pieces of memory by itself.
@@ -47,8 +48,10 @@ class HandOver:
         before = 0.0
         for call in self._calls:
             took, before = call.all_seconds - before, call.all_seconds
-            self._clock.add(call.node, took - call.told_seconds, call.num_rows - call.told_rows)
-            call.told_seconds, call.told_rows = took, call.num_rows
+            self._clock.add(
+                call.node, took - call.reported_seconds, call.num_rows - call.reported_rows
+            )
+            call.reported_seconds, call.reported_rows = took, call.num_rows
 
 
 class _Call:
@@ -59,8 +62,8 @@ class _Call:
         self.all_seconds = 0.0
         """What it took, with those before it."""
         self.num_rows = 0
-        self.told_seconds = 0.0
-        self.told_rows = 0
+        self.reported_seconds = 0.0
+        self.reported_rows = 0
         stage = node.stage
         self._input = node.input
         self._epoch = epoch

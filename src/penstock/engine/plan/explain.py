@@ -84,7 +84,7 @@ def explain(plan: Plan) -> Explanation:
         threads=plan.threads if plan.is_threaded else 0,
         ahead=plan.ahead,
         why=plan.why,
-        total_nbytes=plan.total + plan.kept,
+        total_nbytes=plan.total + plan.cached,
         need_nbytes=plan.need,
         budget_nbytes=plan.budget,
         notes=tuple(dict.fromkeys(notes)),

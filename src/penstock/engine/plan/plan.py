@@ -26,7 +26,7 @@ class Plan:
     threads: int
     ahead: int
     """Blocks made before they are asked for."""
-    kept: int
+    cached: int
     """Bytes of caches in memory that this stream would fill, which outlive it."""
     need: int
     """The smallest budget that would do."""
@@ -55,10 +55,10 @@ def make_plan(node: Node, options: Options) -> Plan:
     if budget is None:
         budget = default_budget(own_nbytes=process_ledger.mapped)
     threads, why = _threads(options)
-    keeps = node.keeps().values()
-    kept = sum(keeps)
-    # A cache that will keep nobody knows how much gets what the blocks leave: half at the least.
-    room = (budget - kept) // 2 if 0 in keeps else budget - kept
+    caches = node.cache_nbytes().values()
+    cached = sum(caches)
+    # A cache of a flow (0) grows as rows come. It gets what blocks leave over, so they get half at most.
+    room = (budget - cached) // 2 if 0 in caches else budget - cached
     smallest = _total(flow, 1, 0 if threads == 0 else 1)
     full = _ahead(options, node, BLOCK_NBYTES, threads)
     sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
@@ -82,9 +82,9 @@ def make_plan(node: Node, options: Options) -> Plan:
         block_rows=rows_per_block(node, block_nbytes),
         threads=min(threads, ahead),
         ahead=ahead,
-        kept=kept,
-        need=min(smallest, total) + kept,
-        total=max(total, smallest) if total > budget - kept else total,
+        cached=cached,
+        need=min(smallest, total) + cached,
+        total=max(total, smallest) if total > budget - cached else total,
         why=why,
         scratch=options.scratch,
         processes=options.processes,

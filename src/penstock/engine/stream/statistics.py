@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array, Column, Fixed, Ragged
+from penstock.core.arrays import Array
+from penstock.core.columns import Column, Fixed, Ragged
 from penstock.core.nest import unflatten
 from penstock.core.rows import Node
 from penstock.engine.stream.stream import Stream

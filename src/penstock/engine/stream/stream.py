@@ -11,17 +11,19 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from penstock.core.blocks import Block
 from penstock.core.clock import Clock
 from penstock.core.closing import Closing
-from penstock.core.columns import Block
 from penstock.core.fingerprint import fingerprint, walk
-from penstock.core.left_out import Skipped
 from penstock.core.nest import builder
 from penstock.core.resources import Resources
 from penstock.core.rows import Context, Cursor, Executor, Inline, Node, Parcel, Rows
+from penstock.core.skipped import Skipped
 from penstock.core.state import State, StateDict
 from penstock.engine.functions.hand_over import HandOver, trailing_maps
-from penstock.engine.functions.placement import Decision, FunctionNode, RemoteMap, decide
+from penstock.engine.functions.placement import Decision, decide
+from penstock.engine.functions.remote import RemoteMap
+from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
 from penstock.engine.stream.report import Report, StageTime
 from penstock.engine.stream.threads import Pump, Threads
@@ -99,7 +101,7 @@ class _Engine:
             self.skipped,
         )
         for node in walk(plan.node):
-            for error in node.left_out:
+            for error in node.skipped_files:
                 # One that is raised gets a note and a traceback: those are not for the next stream.
                 self.skipped.add(copy.copy(error))
         self.source = flow.parcels(cursor, context)

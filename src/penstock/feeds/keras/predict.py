@@ -8,10 +8,10 @@ from typing import Any, BinaryIO
 import keras
 import numpy as np
 
+from penstock.core.arrays import Array
 from penstock.core.nest import field_names, flatten
 from penstock.engine.stream import open_stream
 from penstock.engine.stream.statistics import FieldStatistics
-from penstock.feeds.alignment import Array
 from penstock.feeds.leafwise import Convert
 from penstock.io.atomic import atomic_file
 from penstock.io.formats.npy_header import format_header
@@ -115,11 +115,11 @@ def _along(found: FieldStatistics, axis: int | None) -> tuple[Any, Any]:
         raise TypeError("only numbers have a mean and a variance.")
     means, variances = np.asarray(found.mean), np.asarray(found.variance)
     if axis is None or means.ndim == 0:
-        kept: tuple[int, ...] = ()
+        chosen: tuple[int, ...] = ()
     else:
         # Axis 0 of what the layer sees is the batch, which a row does not have.
-        kept = ((axis if axis < 0 else axis - 1) % means.ndim,)
-    others = tuple(each for each in range(means.ndim) if each not in kept)
+        chosen = ((axis if axis < 0 else axis - 1) % means.ndim,)
+    others = tuple(each for each in range(means.ndim) if each not in chosen)
     mean = means.mean(axis=others)
     # The variance of all is the mean of the variances and the variance of the means.
     variance = variances.mean(axis=others) + means.var(axis=others)

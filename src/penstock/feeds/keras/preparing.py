@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Array
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
-from penstock.feeds.alignment import Array, aligned_cast
+from penstock.feeds.alignment import aligned_cast
 from penstock.feeds.leafwise import Convert, chained, leafwise
 
 _MOST_PARTS = 3  # x, y, sample_weight

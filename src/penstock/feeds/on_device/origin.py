@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.core.columns import spans
+from penstock.core.arrays import Index, spans
 from penstock.core.fingerprint import walk
-from penstock.core.rows import Index, Node, Rows, as_index
+from penstock.core.rows import Node, Rows, as_index
 from penstock.core.spec import ArraySpec
 from penstock.stages.base.grouping import batch_lengths
 from penstock.stages.base.stage import StageRows
@@ -64,14 +64,14 @@ def origin_of(node: Node) -> Origin | str:
         return f"{inner.describe()} does more than pick, order and batch rows"
     below, last = _picking(inner.input)
     # The fewest rows that are the same in every epoch: of a shard, those of the shard.
-    kept = [
+    candidates = [
         (each.num_rows, -depth)
         for depth, each in enumerate([*below, last])
         if not each.follows_epoch and not each.is_endless
     ]
-    if not kept:
+    if not candidates:
         return f"{last.describe()} gives other rows in each epoch"
-    depth = -min(kept)[1]
+    depth = -min(candidates)[1]
     rows = [*below, last][depth]
     if rows.is_batched or not all(_is_number(field.spec) for field in rows.fields):
         return "only rows of numbers, all of one shape, can be gathered there"

@@ -9,9 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.closing import Closing
 from penstock.core.nest import flatten
-from penstock.core.rows import Index, rows_per_block
+from penstock.core.rows import rows_per_block
 from penstock.core.state import State
 from penstock.engine.plan import Options, make_plan
 from penstock.engine.stream import Report, Stream, open_stream
@@ -169,7 +170,7 @@ class ResidentStream(Closing):
     def position(self) -> State:
         """Where the consumer stands."""
         if not self._total:
-            return self._begin
+            return self._begin.at_end
         return self._begin.after(self._next - self._begin.element, self._total)
 
     def report(self) -> Report:

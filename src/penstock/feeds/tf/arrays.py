@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from penstock.core.arrays import Array
 from penstock.core.spec import ArraySpec
-from penstock.feeds.alignment import Array, is_aligned
+from penstock.feeds.alignment import is_aligned
 
 # What DLPack and TensorFlow both know. The rest is copied by TensorFlow itself.
 _SHARED = frozenset(

@@ -6,44 +6,16 @@ import glob
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError, ReadError
+from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location
+from penstock.io.selection import Selection
 
 # A folder with one of these in it is a Zarr array or group: one thing, not a folder of files.
 STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
 _NAMES_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which files of a folder are meant: those ending in one of `suffixes`, or all."""
-
-    suffixes: tuple[str, ...] = ()
-    recursive: bool = False
-    left_out: list[DataError] | None = None
-    """Where the errors of files that can't be read go; None raises them."""
-
-    def takes(self, name: str) -> bool:
-        """Return whether a file of this name is meant."""
-        return self.may_enter(name) and (not self.suffixes or name.lower().endswith(self.suffixes))
-
-    def may_enter(self, name: str) -> bool:
-        """Return whether the name is one of the user's: `.git`, `_SUCCESS` and the like are not."""
-        return not name.startswith((".", "_"))
-
-    def missed(self, error: DataError) -> None:
-        """Raise the error of a file that can't be read, or keep it if such files are left out."""
-        # Storage that fails is no bad file.
-        if self.left_out is None or isinstance(error, ReadError):
-            raise error
-        self.left_out.append(error)
-
-    def __str__(self) -> str:
-        return f"files ending in {', '.join(self.suffixes)}" if self.suffixes else "files"
 
 
 def list_local(path: str, selection: Selection) -> list[Location]:

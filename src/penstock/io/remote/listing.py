@@ -7,12 +7,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import MissingFileError
-from penstock.io.local.listing import Selection
 from penstock.io.location import Location, split_chain, without_secrets
 from penstock.io.remote import objects
 from penstock.io.remote.reader import stat
 from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session, gather_limited
+from penstock.io.selection import Selection
 
 # Files whose sizes are asked for at once.
 _MAX_CONCURRENT = 16

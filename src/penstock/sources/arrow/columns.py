@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array, Ragged, Text
+from penstock.core.arrays import Array
+from penstock.core.columns import Ragged, Text
 from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError

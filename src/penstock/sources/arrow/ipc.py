@@ -24,13 +24,13 @@ from penstock.sources.arrow.columns import (
 )
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
-from penstock.sources.reading.parts import Part, Request, array_key, check_names, kept
+from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
 from penstock.sources.reading.readers import reader_of
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the columns of files; reads their footers, and the heads of their batches."""
-    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    opened = attempt_each(locations, lambda location: _open(location, locations, request), request)
     return rows_of(*opened, request)
 
 

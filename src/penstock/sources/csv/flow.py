@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.nest import Structure
-from penstock.core.rows import Context, Index
+from penstock.core.rows import Context
 from penstock.errors import DataError
 from penstock.io.formats.lines import PIECE_NBYTES, Piece, UnclosedError, next_line, read_pieces
 from penstock.io.location import Location
@@ -17,7 +18,7 @@ from penstock.io.reader import Reader
 from penstock.sources.csv.cells import LineOf, column_values
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.line_flow import LineFlow
-from penstock.sources.reading.parts import left_out_words
+from penstock.sources.reading.parts import skipped_words
 
 _MOST_NBYTES = 2 * PIECE_NBYTES  # Under `skip`, a row that is longer has a quote without an end.
 _PYTHON = 64  # Bytes that a byte of text takes at most while its cells are Python objects.
@@ -118,7 +119,7 @@ class CsvFlow(LineFlow):
             "names from the first line" if self.table.has_header else "no header: numbers as names"
         )
         types = f"types from the first {PIECE_NBYTES >> 10} KB, then fixed"
-        return f"{head}; {types}{left_out_words(self)}"
+        return f"{head}; {types}{skipped_words(self)}"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files, and the fields."""

@@ -15,7 +15,7 @@ from penstock.sources.csv.cells import kind_of_cells
 from penstock.sources.csv.flow import CsvFlow
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
-from penstock.sources.reading.parts import Request, check_names, kept
+from penstock.sources.reading.parts import Request, attempt_each, check_names
 
 _NOTE = (
     "from_files(..., on_error='skip') finds columns and types in the other rows, and "
@@ -67,7 +67,7 @@ def _tables(locations: Sequence[Location], request: Request) -> tuple[list[Locat
             )
         return table
 
-    good, tables = kept(locations, look, request)
+    good, tables = attempt_each(locations, look, request)
     return good, tables[0]
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
-from penstock.core.left_out import Skipped
-from penstock.core.rows import Context, Cursor, Flow, Index, Node, Parcel, Rows, rows_per_block
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+from penstock.core.skipped import Skipped
 from penstock.io.location import Location
 from penstock.sources.reading.parts import BAD, bad
 
@@ -20,7 +21,7 @@ _TRIES = 3  # A file may change again between finding what is bad and reading th
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class BadRun:
     """Rows `start` to `stop`, which can't be read; `where` names them as rows of their file."""
 
     start: int
@@ -29,13 +30,13 @@ class Fault:
     error: Exception
 
 
-class FaultyRows(Rows):
+class SkippableRows(Rows):
     """Rows of files by number, which can be asked which of them are bad."""
 
     locations: Sequence[Location]
 
     @abstractmethod
-    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+    def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
         """Yield what can't be read of rows `start` to `stop`, in as small parts as can be told apart."""
 
     def with_errors(self, on_error: str) -> Node:
@@ -50,7 +51,7 @@ class _Read:
     start: int
     stop: int
     parcel: Parcel
-    faults: list[Fault]
+    faults: list[BadRun]
 
 
 class SkippingFlow(Flow):
@@ -58,12 +59,12 @@ class SkippingFlow(Flow):
 
     num_rows = None
 
-    def __init__(self, rows: FaultyRows) -> None:
+    def __init__(self, rows: SkippableRows) -> None:
         self.rows = rows
         self.locations = rows.locations
         self.structure = rows.structure
         self.fields = rows.fields
-        self.left_out = rows.left_out
+        self.skipped_files = rows.skipped_files
 
     def with_errors(self, on_error: str) -> Node:
         """Return the rows with bad ones left out, or raised."""
@@ -74,7 +75,7 @@ class SkippingFlow(Flow):
         found = context.executor.ordered(
             partial(self._read, context), self._spans(cursor, context), self._span_nbytes
         )
-        telling = _Telling(context.skipped)
+        telling = _Counting(context.skipped)
         ready: list[Parcel] = []
         for read in found:
             telling.tell(read)
@@ -106,7 +107,7 @@ class SkippingFlow(Flow):
 
     def _attempt(self, start: int, stop: int, context: Context) -> _Read:
         """Read all rows at once; if that fails, find out which are bad, and read the others."""
-        faults: list[Fault] = []
+        faults: list[BadRun] = []
         for attempt in range(_TRIES):
             is_good = np.ones(stop - start, np.bool_)
             for fault in faults:
@@ -123,7 +124,7 @@ class SkippingFlow(Flow):
                 return _Read(start, stop, Parcel(block.finish(), len(good), after), faults)
             del block  # Its memory is free for the search.
             if attempt + 1 < _TRIES:
-                faults = list(self.rows.faults(start, stop, context))
+                faults = list(self.rows.bad_runs(start, stop, context))
         raise found
 
     def _fill(self, start: int, good: Index, block: Block, context: Context) -> None:
@@ -142,7 +143,7 @@ class SkippingFlow(Flow):
         size = rows_per_block(self, block_nbytes)
         working = max(1, ahead) * self.rows.staging_nbytes(size)
         blocks = (2 * ahead + 3) * self.block_nbytes(size)
-        return blocks + working + self.rows.kept_nbytes(ahead)
+        return blocks + working + self.rows.retained_nbytes(ahead)
 
     def notes(self) -> tuple[str, ...]:
         """Return what leaving rows out costs."""
@@ -186,7 +187,7 @@ class SkippableFlow(Flow):
         context.skipped.add(bad(error), num_rows)
 
 
-class _Telling:
+class _Counting:
     """Tells of faults in the order of the rows, each once, wherever blocks are cut."""
 
     def __init__(self, skipped: Skipped) -> None:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.core.columns import Array, Fixed, Pieces, Ragged, Sink, Text, raw_rows, typed
+from penstock.core.arrays import Array, Index, raw_rows, typed
+from penstock.core.blocks import Pieces, Sink
+from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
-from penstock.core.rows import Context, Index, RowSet, as_index
+from penstock.core.rows import Context, RowSet, as_index
 from penstock.errors import DataError, FileError, PenstockError, SpecMismatchError
 from penstock.sources.reading.leaves import Leaf
 
@@ -90,7 +92,7 @@ class Chunked(Leaf):
             if is_whole:
                 _put(sink.at(slots), self._decoded(first, last, context), None)
             else:
-                values = self._kept(first, last, context)
+                values = self._recent(first, last, context)
                 _put(sink.at(slots), values, ascending[start:stop] - first)
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -128,9 +130,11 @@ class Chunked(Leaf):
             )
         )
 
-    def _kept(self, first: int, last: int, context: Context) -> Values:
-        keep = context.resources.get(("chunks", self.key), lambda: _Kept(self._num_kept()))
-        return keep.get((self.file, first), lambda: self._decoded(first, last, context))
+    def _recent(self, first: int, last: int, context: Context) -> Values:
+        recent = context.resources.get(
+            ("chunks", self.key), lambda: _RecentChunks(self._num_recent())
+        )
+        return recent.get((self.file, first), lambda: self._decoded(first, last, context))
 
     def _decoded(self, first: int, last: int, context: Context) -> Values:
         try:
@@ -187,12 +191,12 @@ class Chunked(Leaf):
         """The bytes of the largest chunk, decoded."""
         return min(self.chunk_rows, self.num_rows) * self.field.nbytes
 
-    def _num_kept(self) -> int:
+    def _num_recent(self) -> int:
         return max(2, min(8, _SHARED_NBYTES // max(1, self.chunk_nbytes)))
 
-    def kept_nbytes(self) -> int:
+    def retained_nbytes(self) -> int:
         """Return the bytes of the decoded chunks that are kept from one read to the next."""
-        return self._num_kept() * (self.chunk_nbytes + (1 << 13)) if self.chunk_rows > 1 else 0
+        return self._num_recent() * (self.chunk_nbytes + (1 << 13)) if self.chunk_rows > 1 else 0
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once, and of what decoding them takes."""
@@ -229,7 +233,7 @@ def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
         )
 
 
-class _Kept:
+class _RecentChunks:
     """The chunks that were decoded last; two threads that want the same one decode it once."""
 
     def __init__(self, most: int) -> None:

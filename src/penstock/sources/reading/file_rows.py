@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.fields import allocate_block
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import Context, RowSet, Runs, as_index, shifted
@@ -23,9 +23,9 @@ from penstock.errors import (
 )
 from penstock.io.location import Location
 from penstock.io.sizes import READ_NBYTES
-from penstock.sources.reading.bad_rows import Fault, FaultyRows
+from penstock.sources.reading.bad_rows import BadRun, SkippableRows
 from penstock.sources.reading.leaves import Leaf
-from penstock.sources.reading.parts import BAD, Part, Request, bad, kept, left_out_words
+from penstock.sources.reading.parts import BAD, Part, Request, attempt_each, bad, skipped_words
 
 
 def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Request) -> "FileRows":
@@ -41,7 +41,7 @@ def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Reque
             first.append(part)
         return part
 
-    good, chosen = kept(list(zip(locations, parts, strict=True)), choose, request)
+    good, chosen = attempt_each(list(zip(locations, parts, strict=True)), choose, request)
     return FileRows(chosen, [location for location, _ in good], names, structure)
 
 
@@ -77,7 +77,7 @@ def rows_a_read(natural: int, row_nbytes: int) -> int:
     return natural * max(1, READ_NBYTES // max(1, natural * row_nbytes))
 
 
-class FileRows(FaultyRows):
+class FileRows(SkippableRows):
     """The rows of files that can be read in place."""
 
     def __init__(
@@ -137,15 +137,17 @@ class FileRows(FaultyRows):
                 yield number, start - first, end - start
                 start = end
 
-    def faults(self, start: int, stop: int, context: Context) -> Iterator[Fault]:
+    def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
         """Yield what can't be read of rows `start` to `stop`: each field a chunk at a time."""
         owners = np.searchsorted(self.starts[1:-1], [start, stop - 1], side="right")
         for number in range(int(owners[0]), int(owners[1]) + 1):
             first, last = np.clip(self.starts[number : number + 2], start, stop).tolist()
             if first < last:
-                yield from self._faults_of(number, first, last, context)
+                yield from self._bad_runs_of(number, first, last, context)
 
-    def _faults_of(self, number: int, start: int, stop: int, context: Context) -> Iterator[Fault]:
+    def _bad_runs_of(
+        self, number: int, start: int, stop: int, context: Context
+    ) -> Iterator[BadRun]:
         part, shift = self.parts[number], int(self.starts[number])
         for leaf in part.leaves.values():
             for first, last in leaf.cuts(start - shift, stop - shift):
@@ -157,17 +159,17 @@ class FileRows(FaultyRows):
                     found = bad(error)
                     if _is_whole(found, part):  # All of it: no need to look at the rest.
                         rows = f"rows {start - shift} to {part.num_rows}"
-                        yield Fault(start, stop, f"{rows} of {part.name}", found)
+                        yield BadRun(start, stop, f"{rows} of {part.name}", found)
                         return
-                    yield Fault(begin, end, f"rows {first} to {last} of {part.name}", found)
+                    yield BadRun(begin, end, f"rows {first} to {last} of {part.name}", found)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what the field that needs most takes: fields are read one after the other."""
         return max(leaf.staging_nbytes(num_rows) for leaf in self.widest)
 
-    def kept_nbytes(self, ahead: int) -> int:
+    def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of decoded chunks that are kept because two reads share them."""
-        return sum(leaf.kept_nbytes() for leaf in self.widest)
+        return sum(leaf.retained_nbytes() for leaf in self.widest)
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the file, and the number of the row in it."""
@@ -193,7 +195,7 @@ class FileRows(FaultyRows):
     def choice(self) -> str:
         """Return how the files are read."""
         how = dict.fromkeys(leaf.reading() for part in self.parts for leaf in part.leaves.values())
-        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read{left_out_words(self)}"
+        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read{skipped_words(self)}"
 
 
 def _is_whole(error: Exception, part: Part) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array, Pieces, Sink, raw_rows, rows_are_contiguous
+from penstock.core.arrays import Array, Index, raw_rows, rows_are_contiguous
+from penstock.core.blocks import Pieces, Sink
 from penstock.core.fields import Field, tops_of
-from penstock.core.rows import Context, Index, RowSet, Runs, run_rows
+from penstock.core.rows import Context, RowSet, Runs, run_rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import SpecMismatchError
 from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
@@ -44,7 +45,7 @@ class Leaf(ABC):
         """Return the bytes that a read takes besides the column."""
         return 0
 
-    def kept_nbytes(self) -> int:
+    def retained_nbytes(self) -> int:
         """Return the bytes that are kept from one read to the next."""
         return 0
 

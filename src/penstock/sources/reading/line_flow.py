@@ -4,8 +4,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from penstock.core.columns import Block
-from penstock.core.rows import Context, Cursor, Index, Parcel
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.rows import Context, Cursor, Parcel
 from penstock.errors import DataError
 from penstock.io.formats.lines import Piece
 from penstock.io.location import Location

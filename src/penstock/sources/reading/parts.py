@@ -29,7 +29,7 @@ class Request:
     """Whether large reads go past the page cache."""
     skip: bool = False
     """Whether files that can't be opened are left out."""
-    left_out: list[Exception] = field(default_factory=list)
+    skipped: list[Exception] = field(default_factory=list)
     """What was wrong with them."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What fsspec needs to know to read URLs."""
@@ -50,7 +50,7 @@ def bad(error: Exception) -> Exception:
     return copy.copy(error)
 
 
-def kept(
+def attempt_each(
     items: Sequence[In], attempt: Callable[[In], Out], request: Request
 ) -> tuple[list[In], list[Out]]:
     """Return the items that `attempt` can be done for, and what it gives; the others are left out.
@@ -73,16 +73,16 @@ def kept(
             good.append(item)
     if errors and not good:
         raise errors[0]
-    request.left_out.extend(errors)
+    request.skipped.extend(errors)
     return good, found
 
 
-def left_out_words(node: Node) -> str:
+def skipped_words(node: Node) -> str:
     """Return what was left out of a source when it was opened, for `explain()`; '' if nothing was."""
-    if not node.left_out:
+    if not node.skipped_files:
         return ""
-    count = len(node.left_out)
-    return f"; {count} {'file' if count == 1 else 'files'} left out: {node.left_out[0]}"
+    count = len(node.skipped_files)
+    return f"; {count} {'file' if count == 1 else 'files'} left out: {node.skipped_files[0]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ def reader_of(location: Location, context: Context, *, direct: bool) -> Reader:
         return context.resources.get(("reader", location.url), lambda: open_reader(location))
     files = context.resources.get("open files", OpenFiles)
     return context.resources.get(
-        ("reader", location.url), lambda: KeptReader(location, files, direct=direct)
+        ("reader", location.url), lambda: ReopenedReader(location, files, direct=direct)
     )
 
 
-class KeptReader(Closing):
+class ReopenedReader(Closing):
     """A `Reader` of a local file that may be closed between two reads, and is opened again."""
 
     def __init__(self, location: Location, files: "OpenFiles", *, direct: bool) -> None:
@@ -81,20 +81,20 @@ class OpenFiles:
         """By URL, the one that was used last at the end."""
         self._is_closed = False
 
-    def borrow(self, kept: KeptReader) -> _Open:
+    def borrow(self, reader: ReopenedReader) -> _Open:
         """Return the open file; it stays open until it is given back."""
-        url = kept.location.url
+        url = reader.location.url
         with self._lock:
             if self._is_closed:
-                raise ValueError(f"the reader of {kept.location} is closed.")
+                raise ValueError(f"the reader of {reader.location} is closed.")
             one = self._open.get(url)
             if one is None:
-                one = self._open[url] = _Open(open_reader(kept.location, direct=kept.direct))
+                one = self._open[url] = _Open(open_reader(reader.location, direct=reader.direct))
             one.num_reading += 1
             self._open.move_to_end(url)
             surplus = self._surplus()
-        for reader in surplus:
-            reader.close()
+        for idle in surplus:
+            idle.close()
         return one
 
     def give_back(self, file: _Open) -> None:
@@ -102,10 +102,10 @@ class OpenFiles:
         with self._lock:
             file.num_reading -= 1
 
-    def drop(self, kept: KeptReader) -> None:
+    def drop(self, reader: ReopenedReader) -> None:
         """Close a file; a read under way finishes."""
         with self._lock:
-            one = self._open.pop(kept.location.url, None)
+            one = self._open.pop(reader.location.url, None)
         if one is not None:
             one.reader.close()
 
@@ -122,9 +122,9 @@ class OpenFiles:
         """Close all of them; reads under way finish, later ones are refused."""
         with self._lock:
             self._is_closed = True
-            kept = list(self._open.values())
+            opened = list(self._open.values())
             self._open.clear()
-        for one in kept:
+        for one in opened:
             one.reader.close()
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array, Fixed, Sink, raw_rows, typed
+from penstock.core.arrays import Array, Index, raw_rows, typed
+from penstock.core.blocks import Sink
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field
-from penstock.core.rows import Context, Index, RowSet, Runs, as_index, count, run_rows
+from penstock.core.rows import Context, RowSet, Runs, as_index, count, run_rows
 from penstock.core.spec import ArraySpec
 from penstock.io.location import Location
 from penstock.io.open import describe_reading

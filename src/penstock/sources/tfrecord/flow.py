@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.columns import Index
+from penstock.core.arrays import Index
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.errors import DataError
 from penstock.io.location import Location
@@ -109,23 +109,23 @@ class RecordFlow(Flow):
     def _decode(self, context: Context, span: Span) -> Parcel:
         mark = context.clock.enter()
         found = span.found
-        kept = np.arange(len(found.starts))
-        block = context.block(self, len(kept))
+        good = np.arange(len(found.starts))
+        block = context.block(self, len(good))
         if not self.skip:
             self.records.read(found, block, context)
         elif errors := self.records.attempt(found, block):
             for error in errors:
                 context.skipped.add(error)
             bad = np.array([error.row for error in errors], np.int64) - span.record
-            kept = np.setdiff1d(kept, bad)
-            block = context.block(self, len(kept))
-            self.records.read(found.only(kept), block, context)
-        ends = found.starts[kept] + found.lengths[kept] + (FRAME_NBYTES + span.offset)
+            good = np.setdiff1d(good, bad)
+            block = context.block(self, len(good))
+            self.records.read(found.only(good), block, context)
+        ends = found.starts[good] + found.lengths[good] + (FRAME_NBYTES + span.offset)
         start = [span.number, span.offset + int(found.starts[0]), span.record]
         stop = [span.number, span.offset + span.stop, span.record + len(found.starts)]
         context.clock.leave(mark, self, 0)  # The rows are counted where they are handed on.
-        after = partial(_after, start, stop, ends, kept + span.record + 1)
-        return Parcel(block.finish(), len(kept), after)
+        after = partial(_after, start, stop, ends, good + span.record + 1)
+        return Parcel(block.finish(), len(good), after)
 
     def _spans(self, cursor: Cursor, context: Context) -> Iterator[Span]:
         first, offset, record = (0, 0, 0) if cursor is None else cursor
@@ -219,9 +219,9 @@ class _Walk:
     def _piece(self, source: ForwardBytes) -> Bytes:
         """Return what is left of the last piece, and what follows it."""
         buffer = self.context.allocate(self.size)
-        kept = self.tail.size
-        buffer[:kept] = self.tail
-        filled = kept + source.fill(buffer[kept:])
+        size = self.tail.size
+        buffer[:size] = self.tail
+        filled = size + source.fill(buffer[size:])
         return buffer[:filled]
 
     def _found(self, buffer: Bytes, remaining: int) -> Iterator[Span]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock import _native
-from penstock.core.columns import Index
+from penstock.core.arrays import Index
 from penstock.errors import FileError, StreamClosedError
 from penstock.io.atomic import atomic_file
 from penstock.io.location import Location

@@ -8,17 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import _native
-from penstock.core.columns import (
-    Block,
-    Fixed,
-    Index,
-    Pieces,
-    Ragged,
-    Text,
-    raw_rows,
-    starts_of,
-    typed,
-)
+from penstock.core.arrays import Index, raw_rows, starts_of, typed
+from penstock.core.blocks import Block, Pieces
+from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import flatten
 from penstock.core.rows import Context

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block, Index
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
 from penstock.core.fields import round_up
 from penstock.core.rows import Context, Node, Rows, RowSet, plain_context
 from penstock.errors import DataError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Array
+from penstock.core.arrays import Array
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
@@ -26,8 +26,8 @@ from penstock.sources.reading.parts import (
     Part,
     Request,
     array_key,
+    attempt_each,
     check_names,
-    kept,
     no_rows,
 )
 from penstock.sources.zarr.store import frame_nbytes, store_class
@@ -37,7 +37,7 @@ _METADATA = ("zarr.json", ".zarray")
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the arrays of stores; reads their metadata."""
-    opened = kept(locations, lambda location: _open(location, locations, request), request)
+    opened = attempt_each(locations, lambda location: _open(location, locations, request), request)
     return rows_of(*opened, request)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from penstock.core.columns import Block, Fixed, Index
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet, count

@@ -1,4 +1,4 @@
-"""A function on the rows of a flow: which are kept, where they end, and the bad ones told."""
+"""A function on the rows of a flow: which are places, where they end, and the bad ones told."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
-from penstock.core.rows import Context, Cursor, CursorAfter, Index, Parcel
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.rows import Context, Cursor, CursorAfter, Parcel
 from penstock.stages.base.functions import BadRow
 from penstock.stages.base.segment import Pace
 from penstock.stages.base.stage import StageFlow
@@ -44,30 +45,30 @@ class Piece:
         """Copy its rows."""
         block.copy_from(self.parcel.block, np.arange(self.start, self.stop))
 
-    def cursor_after(self, kept: Index | None) -> CursorAfter:
-        """Return what tells the cursor after the first of the rows that are kept; None is all of them."""
+    def cursor_after(self, places: Index | None) -> CursorAfter:
+        """Return what tells the cursor after the first of the rows that are places; None is all of them."""
         after = self.parcel.cursor_after
-        return partial(_after, self.number, self.start, self.stop, kept, after)
+        return partial(_after, self.number, self.start, self.stop, places, after)
 
 
 def _after(
-    number: int, start: int, stop: int, kept: Index | None, cursor_after: CursorAfter, offset: int
+    number: int, start: int, stop: int, places: Index | None, cursor_after: CursorAfter, offset: int
 ) -> Cursor:
-    """Return the number of the next input row after `offset` of the kept ones, and the input's cursor."""
+    """Return the number of the next input row after `offset` of the places ones, and the input's cursor."""
     used = stop
-    if kept is None:
+    if places is None:
         used = start + offset
-    elif offset < len(kept):
-        used = start + (int(kept[offset - 1]) + 1 if offset else 0)
+    elif offset < len(places):
+        used = start + (int(places[offset - 1]) + 1 if offset else 0)
     return [number + used, cursor_after(used)]
 
 
-def kept_rows(size: int, bad: Sequence[BadRow]) -> Index:
+def good_places(size: int, bad: Sequence[BadRow]) -> Index:
     """Return the places of the rows of a block that are not bad."""
     return np.delete(np.arange(size), [row.place for row in bad]) if bad else np.arange(size)
 
 
-def sifted(
+def applied(
     flow: StageFlow,
     apply: Callable[[Piece], tuple[Parcel, list[BadRow]]],
     cursor: Cursor,

@@ -4,18 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from penstock.core.columns import (
-    Block,
-    Fixed,
-    Index,
-    Pieces,
-    Ragged,
-    Sink,
-    Text,
-    column_of,
-    spans,
-    starts_of,
-)
+from penstock.core.arrays import Index, spans, starts_of
+from penstock.core.blocks import Block, Pieces, Sink
+from penstock.core.columns import Fixed, Ragged, Text, column_of
 from penstock.core.fields import Field, allocate_block
 from penstock.core.rows import Context, Node
 from penstock.core.spec import ArraySpec

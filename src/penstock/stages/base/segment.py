@@ -49,7 +49,7 @@ class Segment(Flow):
         size = rows_per_block(self.rows, block_nbytes)
         block = self.rows.block_nbytes(size)
         working = max(1, ahead) * self.rows.staging_nbytes(size)
-        return (ahead + 1) * block + working + self.rows.kept_nbytes(ahead)
+        return (ahead + 1) * block + working + self.rows.retained_nbytes(ahead)
 
     def describe(self) -> str:
         """Return the call that made the rows."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.rows import Context, Flow, Node, Rows, RowSet
 from penstock.stages.base.segment import Segment, as_flow
 

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.rows import Context, Cursor, Flow, Parcel, Rows, RowSet, count
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.core.columns import Array, Block, Fixed, Sink, raw_rows
+from penstock.core.arrays import Array, raw_rows
+from penstock.core.blocks import Block, Sink
+from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Node, Rows, RowSet, as_index, count, rows_per_block, shifted
 from penstock.shards.folder import ShardFolder

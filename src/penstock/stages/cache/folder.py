@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.fingerprint import changes, made_from
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Node, Rows, RowSet

@@ -7,19 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
 from penstock.core.fields import allocate_block
-from penstock.core.rows import (
-    Context,
-    Flow,
-    Index,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-    rows_per_block,
-)
+from penstock.core.rows import Context, Flow, Node, Parcel, Rows, RowSet, as_index, rows_per_block
 from penstock.memory import Account, Pool, process_ledger
 from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage
@@ -120,7 +111,7 @@ class RowsInMemory(CacheRows):
         store = self.store
         with store.lock:
             if store.block is None:
-                pool = store.reserve(self._kept_nbytes(), context, self.describe())
+                pool = store.reserve(self._stored_nbytes(), context, self.describe())
                 try:
                     self._allocate(pool, context)
                 except BaseException:
@@ -141,7 +132,7 @@ class RowsInMemory(CacheRows):
         store.chunk_locks = [threading.Lock() for _ in range(chunks)]
         store.block = block.finish()
 
-    def _kept_nbytes(self) -> int:
+    def _stored_nbytes(self) -> int:
         nbytes = max(1, self.block_nbytes(self.num_rows))
         if self.is_fixed:
             return nbytes
@@ -149,11 +140,11 @@ class RowsInMemory(CacheRows):
         chunks = -(-self.num_rows // self.step_rows)
         return 3 * nbytes + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
 
-    def keeps(self) -> dict[int, int]:
+    def cache_nbytes(self) -> dict[int, int]:
         """Return what filling it will take, if no stream has set that aside yet."""
         store = self.store
-        own = {} if store.account is not None else {id(store): self._kept_nbytes()}
-        return {**super().keeps(), **own}
+        own = {} if store.account is not None else {id(store): self._stored_nbytes()}
+        return {**super().cache_nbytes(), **own}
 
     def _fill_chunk(self, chunk: int, block: Block, context: Context) -> None:
         store = self.store
@@ -190,10 +181,10 @@ class FlowInMemory(CacheFlow):
         """Return the rows of the cache, which is filled first."""
         return Segment(self.table(context)).parcels(row, context)
 
-    def keeps(self) -> dict[int, int]:
+    def cache_nbytes(self) -> dict[int, int]:
         """Return that nobody knows what it will take, if it is not filled yet."""
         store = self.store
-        return {**super().keeps(), **({} if store.table is not None else {id(store): 0})}
+        return {**super().cache_nbytes(), **({} if store.table is not None else {id(store): 0})}
 
     def table(self, context: Context) -> StoredRows:
         """Return the cached rows, after reading the flow to its end the first time."""

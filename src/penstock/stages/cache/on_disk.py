@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.rows import (
     Context,
     Cursor,

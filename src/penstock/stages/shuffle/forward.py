@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.order import Permutation
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.memory import format_nbytes

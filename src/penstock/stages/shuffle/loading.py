@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.rows import Context, Node, RowSet, count, shifted
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import Window
@@ -163,8 +163,8 @@ class Windows:
             if number in self.loaded:
                 return self.loaded[number]
             # The windows before the one in use are done with once the last thread lets go of them.
-            kept = 1 if self.looks_ahead else 0
-            over = [one for one in self.loaded if one < number - kept]
+            still_used = 1 if self.looks_ahead else 0
+            over = [one for one in self.loaded if one < number - still_used]
             if not must and not all(self.loaded[old].is_used_up for old in over):
                 return (
                     None  # A thread that is slow to start on its block would have to load it again.

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.columns import Block, Fixed, raw_rows
+from penstock.core.arrays import Index, raw_rows
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
 from penstock.core.order import Permutation
-from penstock.core.rows import Context, Index, Rows, RowSet, as_index, bounds, count
+from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.errors import StreamClosedError
 from penstock.io.atomic import check_space
 from penstock.io.failures import write_failure
@@ -113,13 +115,13 @@ class ScatteredRows(StageRows, LoadingNode):
         key = ("scratch", id(self), context.epoch)
         return context.resources.get(key, lambda: _Scratch(self, buckets, context))
 
-    def kept_nbytes(self, ahead: int) -> int:
+    def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of a bucket, or two, or of what scattering takes if that is more."""
         rows = min(self.num_rows, self.bucket_rows)
         buckets = (1 if ahead < 2 else 2) * (self.block_nbytes(rows) + 16 * rows)
         chunk = self.block_nbytes(min(self.num_rows, self.step_rows))
         scattering = max(1, ahead) * (2 * chunk + self.input.staging_nbytes(self.step_rows))
-        return max(buckets, scattering) + self.input.kept_nbytes(ahead)
+        return max(buckets, scattering) + self.input.retained_nbytes(ahead)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return nothing: what is needed is kept."""

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.order import Permutation, lane_orders
-from penstock.core.rows import Index
 
 # So that 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 or 96 ranks can own whole lanes.
 _LANES = (192, 96, 48, 24, 12, 6, 4, 3, 2, 1)
@@ -113,8 +113,8 @@ class WindowOrder:
         for number in np.unique(windows).tolist():
             window = self.window(number)
             slots = np.flatnonzero(windows == number)
-            kept = window.table[positions[slots] - window.start]
-            blocks, offsets = np.divmod(kept, self.block_rows)
+            stored = window.table[positions[slots] - window.start]
+            blocks, offsets = np.divmod(stored, self.block_rows)
             out[slots] = window.blocks[blocks] * self.block_rows + offsets
         return out
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from penstock.core.columns import Block
+from penstock.core.blocks import Block
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageRows
@@ -67,7 +67,7 @@ class WindowedRows(StageRows, LoadingNode):
             runs.append((start, min(stop, self.num_rows) - start))
         self.input.read_runs(runs, block.span(rows.start, rows.stop), context)
 
-    def kept_nbytes(self, ahead: int) -> int:
+    def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
         order = self.order(0)
         windows = 1 if ahead < 2 or order.is_whole else 2
@@ -77,7 +77,7 @@ class WindowedRows(StageRows, LoadingNode):
         one += 2 * varying * order.window_rows
         if any(field.storage_shape is None for field in self.fields):
             windows += 2  # Pieces are joined, and then put in order.
-        return windows * one + self.input.kept_nbytes(ahead)
+        return windows * one + self.input.retained_nbytes(ahead)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what loading a piece of a window takes."""

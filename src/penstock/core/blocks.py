@@ -1,0 +1,119 @@
+"""Blocks: many rows at once, a column for each leaf of the nest.
+
+A block is filled once, by whoever reads the rows, and then only looked at.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import Index
+from penstock.core.columns import Column, Fixed, Ragged, Text, column_of, merge
+from penstock.core.spec import ArraySpec
+from penstock.memory import Allocate
+
+
+class Pieces:
+    """A column of text or ragged rows while it is being filled, in any order."""
+
+    __slots__ = ("aligned", "allocate", "pieces", "slots", "spec")
+
+    def __init__(self, spec: ArraySpec, allocate: Allocate, *, aligned: bool) -> None:
+        self.spec = spec
+        self.allocate = allocate
+        self.aligned = aligned
+        self.pieces: list[tuple[Index | None, Text | Ragged]] = []
+        self.slots: Index | None = None
+
+    def at(self, slots: Index) -> "Pieces":
+        """Return the same column seen as the rows in these slots of it."""
+        view = Pieces(self.spec, self.allocate, aligned=self.aligned)
+        view.pieces = self.pieces
+        view.slots = slots if self.slots is None else self.slots[slots]
+        return view
+
+    def span(self, start: int, stop: int) -> "Pieces":
+        """Return rows `start` to `stop` of this column, to be filled."""
+        return self.at(np.arange(start, stop))
+
+    def put(self, values: Sequence[Any]) -> None:
+        """Add all rows, from Python objects or arrays."""
+        self.add(column_of(values, self.spec, self.allocate, aligned=self.aligned))
+
+    def add(self, column: Text | Ragged) -> None:
+        """Add all rows, as a column that nobody else looks at."""
+        self.pieces.append((self.slots, column))
+
+    def copy_from(self, column: Column, rows: Index) -> None:
+        """Copy the given rows of a finished column here."""
+        assert not isinstance(column, Fixed)
+        self.add(column.take(rows, self.allocate, aligned=self.aligned))
+
+    def finish(self) -> Text | Ragged:
+        """Return the column, its rows in the order of their slots."""
+        if len(self.pieces) == 1 and self.pieces[0][0] is None:
+            return self.pieces[0][1]
+        if not self.pieces:
+            return column_of([], self.spec, self.allocate, aligned=self.aligned)
+        slots = np.concatenate([np.arange(len(c)) if at is None else at for at, c in self.pieces])
+        merged = merge([column for _, column in self.pieces], self.allocate)
+        return merged.take(np.argsort(slots, kind="stable"), self.allocate, aligned=self.aligned)
+
+
+Sink = Fixed | Pieces
+
+
+class Block:
+    """`num_rows` rows being read, or read: a column for each leaf."""
+
+    __slots__ = ("columns", "leases", "num_rows", "sinks")
+
+    def __init__(self, sinks: list[Sink], num_rows: int, leases: "list[weakref.ref[Any]]") -> None:
+        self.sinks = sinks
+        self.num_rows = num_rows
+        self.leases = leases
+        """The owners of its memory, to tell whether anybody still looks at it."""
+        self.columns: list[Column] = []
+
+    def at(self, slots: Index) -> "Block":
+        """Return the part of this block that consists of these rows of it, to be filled."""
+        return Block([sink.at(slots) for sink in self.sinks], len(slots), self.leases)
+
+    def span(self, start: int, stop: int) -> "Block":
+        """Return rows `start` to `stop` of this block, to be filled."""
+        return Block([sink.span(start, stop) for sink in self.sinks], stop - start, self.leases)
+
+    def part(self, start: int, stop: int) -> "Block":
+        """Return the part of this block for some of its leaves: those of one input of a zip."""
+        return Block(self.sinks[start:stop], self.num_rows, self.leases)
+
+    def finish(self) -> "Block":
+        """Say that all rows are there; from now on there are columns."""
+        self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]
+        return self
+
+    def copy_from(self, source: "Block", rows: Index) -> None:
+        """Copy the given rows of a finished block here."""
+        for sink, column in zip(self.sinks, source.columns, strict=True):
+            sink.copy_from(column, rows)
+
+    def row(self, row: int) -> list[Any]:
+        """Return the leaves of one row."""
+        return [column.value(row) for column in self.columns]
+
+    def elements(self, size: int, build: Callable[[tuple[Any, ...]], Any] | None) -> Iterator[Any]:
+        """Return an iterator over the first `size` rows as nests; all of it runs in C for arrays."""
+        if not self.columns:
+            return iter([build(()) if build else ()] * size)
+        # The columns are all of one length by construction; strict would cost a check a row.
+        leaves: Iterator[tuple[Any, ...]] = zip(
+            *(c.values(size) for c in self.columns), strict=False
+        )
+        return leaves if build is None else map(build, leaves)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all columns."""
+        return sum(column.nbytes for column in self.columns)

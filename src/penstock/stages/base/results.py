@@ -1,0 +1,139 @@
+"""What functions return: checked against its spec, and put into a block."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._native import RowFiller
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
+from penstock.core.fields import Field
+from penstock.core.nest import Structure, field_names, flatten, plain_keys
+from penstock.core.spec import ArraySpec, spec_of_value
+from penstock.stages.base.functions import UserFunction
+
+
+class Results:
+    """Takes the results of a function, checks each against its spec, and puts them into a block."""
+
+    def __init__(
+        self, function: UserFunction, structure: Structure, fields: Sequence[Field], out: Block
+    ) -> None:
+        self.function = function
+        self.structure = structure
+        self.fields = fields
+        self.out = out
+        self.names = field_names(structure)
+        self.is_bare = structure == flatten(0)[1]
+        self.lists: list[list[Any]] = [[] for _ in fields]
+        self.is_array = [bool(f.spec.shape) or not f.spec.is_text for f in fields]
+        self.shapes = [f.spec.shape if f.spec.is_fixed else None for f in fields]
+        self.filler = self._filler()
+
+    def _filler(self) -> RowFiller | None:
+        """Return what puts results that are just as declared, all fields at once; None for other blocks."""
+        columns = [
+            sink.grouped
+            for sink in self.out.sinks
+            if isinstance(sink, Fixed) and sink.slots is None and sink.lengths is None
+        ]
+        if not columns or len(columns) < len(self.out.sinks):
+            return None
+        try:
+            return RowFiller(tuple(columns), plain_keys(self.structure), is_grouped=True)
+        except LookupError:
+            return None
+
+    def put(self, row: int, result: Any, where: Callable[[], str]) -> None:
+        """Put the result for one row into the block."""
+        if self.filler is not None and self.filler.put(row, result):
+            return
+        if self.is_bare:
+            leaves = [result]
+        else:
+            leaves, structure = flatten(result)
+            if structure != self.structure:
+                raise self.function.mismatch(where(), nest_text(structure, self.structure))
+        for number, value in enumerate(leaves):
+            sink = self.out.sinks[number]
+            if isinstance(sink, Fixed):
+                dtype = sink.grouped.dtype
+                if (
+                    type(value) is not np.ndarray
+                    or value.dtype != dtype
+                    or value.shape != self.shapes[number]
+                ):
+                    value = self._checked(number, value, where)
+                sink.put_row(row, value)
+            else:
+                # A copy: the function may return the same array each time, filled anew.
+                checked = self._checked(number, value, where)
+                copied = checked.copy() if checked is value and self.is_array[number] else checked
+                del self.lists[number][row:]  # What a bad row left, of which another field was bad.
+                self.lists[number].append(copied)
+
+    def finish(self, num_rows: int) -> None:
+        """Put what is of variable size into the block: all rows at once."""
+        for sink, values in zip(self.out.sinks, self.lists, strict=True):
+            if not isinstance(sink, Fixed):
+                sink.put(values[:num_rows])
+
+    def _checked(self, number: int, value: Any, where: Callable[[], str]) -> Any:
+        spec = self.fields[number].spec
+        try:
+            return conformed(value, spec)
+        except (TypeError, ValueError) as error:
+            name = self.names[number]
+            text = f"returned for field {name!r} {error}"
+            raise self.function.mismatch(where(), text) from None
+
+
+def conformed(value: Any, spec: ArraySpec) -> Any:
+    """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely."""
+    if not isinstance(spec.dtype, np.dtype):
+        # As objects: text of NumPy's own, of one width, will do, and so will no text at all.
+        items = np.asarray(value, object)
+        if not spec.admits(items.shape) or not all(isinstance(v, spec.dtype) for v in items.flat):
+            raise ValueError(f"{spec_of_value(value)}, but {spec} is declared.")
+        return items if spec.shape else items[()]
+    array = np.asarray(value)
+    if not spec.admits(array.shape):
+        cure = ""
+        if len(array.shape) == len(spec.shape):
+            cure = f" If it may differ from row to row, give spec={_loosened(spec, array.shape)}."
+        raise ValueError(f"an array of shape {array.shape}, but {spec} is declared.{cure}")
+    if array.dtype != spec.dtype:
+        is_weak = isinstance(value, bool | int | float | complex)
+        if not (is_weak and _fits(array, spec.dtype)) and not np.can_cast(array.dtype, spec.dtype):
+            raise ValueError(
+                f"dtype {array.dtype}, which can't become {spec.dtype} without loss; "
+                f"return value.astype({str(spec.dtype)!r}), or declare another spec."
+            )
+        array = array.astype(spec.dtype)
+    return array
+
+
+def _fits(array: "np.ndarray[Any, Any]", dtype: np.dtype[Any]) -> bool:
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not (
+        array.dtype.kind in "iub" and dtype.kind in "iufc"
+    ):
+        return False
+    return bool(dtype.kind in "fc" or array.astype(dtype) == array)
+
+
+def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
+    sizes = [a if a == b else None for a, b in zip(spec.shape, shape, strict=True)]
+    return ArraySpec(sizes, spec.dtype)
+
+
+def nest_text(got: Structure, want: Structure) -> str:
+    """Return in words that a function returned another nest than was declared."""
+    hint = (
+        " Did it forget to return something?" if str(got) == "PyTreeSpec(None, NoneIsLeaf)" else ""
+    )
+    return f"returned a nest {_plain(got)}, but {_plain(want)} is declared.{hint}"
+
+
+def _plain(structure: Structure) -> str:
+    return str(structure).removeprefix("PyTreeSpec(").split(", NoneIsLeaf")[0].rstrip(")") or "*"
