@@ -12,6 +12,8 @@ ACROSS = {
     "test_chains.py",  # any chain of stages, against a model in plain Python
     "test_tfdata_oracle.py",  # the same chains in tf.data
     "test_layers.py",  # who may import whom
+    "test_surface.py",  # what users import and see
+    "test_contributing.py",  # what CONTRIBUTING.md says
     "test_conftest.py",  # the tests themselves
     "test_mirror.py",
     "memory/test_promises.py",  # the budget, kept by whole chains

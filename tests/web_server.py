@@ -24,6 +24,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         self.server.requests.append((self.command, self.path, self.headers.get("Range")))
+        if self.server.password and self.headers.get("Authorization") != self.server.password:
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         wanted = ("GET",) if with_body else ("HEAD",)
         faults = self.server.faults[wanted[0]]
         fault = faults.popleft() if faults else ""
@@ -89,6 +94,8 @@ class Server(ThreadingHTTPServer):
         self.faults: dict[str, deque[str]] = {"GET": deque(), "HEAD": deque()}
         self.requests: list[tuple[str, str, str | None]] = []
         self.etag = '"1"'
+        self.password = ""
+        """What the header `Authorization` of every request must be."""
         self.stopping = threading.Event()
 
     def url(self, path: str) -> str:

@@ -282,10 +282,11 @@ class Dataset(Outlets):
         return self._with(Cache(None if path is None else str(Path(path).expanduser().absolute())))
 
     def prefetch(self, buffer_size: int | None = None) -> "Dataset":
-        """Say how many batches are made ahead; the same as `with_options(prefetch=buffer_size)`.
+        """Say how many batches are made ahead; the same as `with_options(prefetch=...)`.
 
-        Work is done ahead without it, too: this only sets how far. 0 makes each batch when it is asked
-        for. None, or -1 as in tf.data, is found by itself.
+        Args:
+            buffer_size: How many. 0 makes each batch when it is asked for. None, or -1 as in tf.data, is
+                found by itself: work is done ahead without this call, too.
         """
         return self.with_options(prefetch=None if buffer_size == -1 else buffer_size)
 

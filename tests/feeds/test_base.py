@@ -118,3 +118,57 @@ def test_text_and_single_rows_are_refused_with_the_cure(make):
         make(ps.from_arrays(np.arange(3)))
     with pytest.raises(TypeError, match=r"field .value. is .* numbers only"):
         make(ps.from_arrays(["a", "b"]).batch(2))
+
+
+def test_a_feed_that_was_given_a_state_stands_there(make):
+    ds = dataset()
+    with ds.stream(epoch=3) as stream:
+        next(stream)
+        next(stream)
+        state = stream.state()
+    feed = make(ds)
+    feed.resume(state)
+    assert feed.state() == state
+    assert "epoch 3, after batch 2 of 16" in repr(feed)
+    assert same(feed, expected(ds, 3)[2:])
+    assert same(feed, expected(ds, 4))
+
+
+def test_a_feed_tells_what_it_is_how_long_and_where_it_stands(make):
+    name = "JaxFeed" if make is FEEDS["jax"] else "TorchFeed"
+    feed = make(dataset())
+    assert len(feed) == 16
+    assert repr(feed) == f"<{name} of batch(32): epoch 0, after batch 0 of 16>"
+    batches = iter(feed)
+    next(batches)
+    assert repr(feed) == f"<{name} of batch(32): epoch 0, after batch 1 of 16>"
+    list(batches)
+    assert repr(feed) == f"<{name} of batch(32): epoch 1, after batch 0 of 16>"
+
+
+def test_a_feed_without_a_length_says_so_and_is_a_feed_all_the_same(make):
+    feed = make(dataset().filter(lambda row: True))
+    assert feed
+    with pytest.raises(TypeError, match="number of batches is unknown"):
+        len(feed)
+    assert "epoch 0, after batch 0>" in repr(feed)
+
+
+def test_a_state_of_another_dataset_is_refused_when_it_is_given(make):
+    with dataset(64).stream() as stream:
+        state = stream.state()
+    with pytest.raises(ps.StateError, match="another pipeline"):
+        make(dataset(32)).resume(state)
+    with pytest.raises(ps.StateError, match=r"must be a dict made by state\(\)"):
+        make(dataset(32)).resume({"epoch": 3})
+
+
+def test_a_batch_after_another_iteration_began_is_of_that_iteration(make):
+    feed = make(dataset())
+    first = iter(feed)
+    next(first)
+    second = iter(feed)
+    next(second)
+    assert feed.state()["epoch"] == 1
+    first.close()
+    second.close()

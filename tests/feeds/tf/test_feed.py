@@ -124,3 +124,38 @@ def test_mirrored_strategy_splits_each_batch():
 def test_single_rows_are_refused_with_the_cure():
     with pytest.raises(ValueError, match=r"right: ds\.batch\(32\)\.to_tf\(\)"):
         ps.from_arrays(np.arange(3)).to_tf()
+
+
+def test_it_tells_what_it_is_how_long_and_where_it_stands():
+    feed = dataset().to_tf()
+    assert repr(feed) == "<TfFeed of batch(32): epoch 0, after batch 0 of 10>"
+    assert len(feed) == int(feed.cardinality()) == 10
+    list(feed)
+    assert repr(feed) == "<TfFeed of batch(32): epoch 1, after batch 0 of 10>"
+    unknown = ps.from_arrays(np.arange(9)).filter(lambda x: True).batch(2).to_tf()
+    assert unknown
+    with pytest.raises(TypeError, match="number of batches is unknown"):
+        len(unknown)
+
+
+@pytest.mark.parametrize("device_memory", [None, "1GB"])
+def test_what_is_made_of_it_after_a_resume_goes_on_too(device_memory):
+    ds = dataset()
+    with ds.stream(epoch=2) as stream:
+        for _ in range(3):
+            next(stream)
+        state = stream.state()
+    feed = ds.to_tf(device_memory=device_memory)
+    feed.resume(state)
+    derived = feed.map(lambda x, n: (x, n)).prefetch(2)
+    assert same(derived, expected(ds, 2)[3:])
+    assert same(derived, expected(ds, 3))
+    assert same(feed, expected(ds, 4))
+    assert int(feed.cardinality()) == 10
+
+
+def test_a_state_of_another_dataset_is_refused_when_it_is_given():
+    with dataset(64).stream() as stream:
+        state = stream.state()
+    with pytest.raises(ps.StateError, match="another pipeline"):
+        dataset(32).to_tf().resume(state)

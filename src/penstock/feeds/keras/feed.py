@@ -211,9 +211,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._resume = Resume(self._state_to_resume(state))
 
     def _standing(self) -> str:
-        position = self._next_state()
-        if self.training is not None and self.training.stream is not None:
-            position = self.training.latest.position
+        reading, position = self.training, self._next_state()
+        if self._resume is None and reading is not None and reading.stream is not None:
+            position = reading.latest.position
         return standing(position, self._total)
 
     def report(self) -> Report | None:

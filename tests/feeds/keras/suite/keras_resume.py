@@ -91,3 +91,92 @@ def test_a_checkpoint_of_another_model_or_pipeline_is_refused(tmp_path):
     feed = dataset("filter").to_keras()
     with pytest.raises(ps.StateError, match="another pipeline"):
         model.fit(feed, epochs=3, verbose=0, callbacks=[feed.checkpoint(str(tmp_path))])
+
+
+@pytest.mark.parametrize("kind", ["rows", "filter", "several"])
+@pytest.mark.parametrize("done", [0, 3, 6])
+def test_a_state_lets_fit_go_on_with_the_rest_of_its_epoch_and_then_with_whole_ones(kind, done):
+    if BACKEND == "torch" and kind == "several":
+        pytest.skip("torch has no steps_per_execution")
+    ds = dataset(kind)
+    with ds.stream(epoch=1) as stream:
+        for _ in range(done):
+            next(stream)
+        state = stream.state()
+        rest = [int(row) for x, _ in stream for row in x[:, 0]]
+    with ds.stream(epoch=2) as stream:
+        following = [int(row) for x, _ in stream for row in x[:, 0]]
+    model, counter = make(kind)
+    feed = ds.to_keras()
+    feed.resume(state)
+    model.fit(feed, epochs=1, verbose=0)
+    seen = keras.ops.convert_to_numpy(counter.seen.value)
+    assert sorted(np.flatnonzero(seen).tolist()) == sorted(rest)
+    model.fit(feed, epochs=1, verbose=0)
+    both = keras.ops.convert_to_numpy(counter.seen.value) - seen
+    assert sorted(np.flatnonzero(both).tolist()) == sorted(following)
+
+
+def test_a_state_with_steps_per_epoch_starts_there_and_takes_all_steps():
+    ds = dataset("rows")
+    with ds.stream() as stream:
+        for _ in range(4):
+            next(stream)
+        state = stream.state()
+        rest = [int(row) for x, _ in stream for row in x[:, 0]]
+    model, counter = make("steps")
+    feed = ds.to_keras()
+    feed.resume(state)
+    model.fit(feed, epochs=1, steps_per_epoch=5, verbose=0)
+    seen = np.flatnonzero(keras.ops.convert_to_numpy(counter.seen.value)).tolist()
+    assert sorted(seen) == sorted(rest[: 5 * 8])
+
+
+def test_a_feed_tells_what_it_is_how_long_and_where_it_stands():
+    ds = dataset("rows")
+    feed = ds.to_keras()
+    assert len(feed) == len(ds) == feed.num_batches == 12
+    assert repr(feed) == "<KerasFeed of batch(8): epoch 0, after batch 0 of 12>"
+    model, _ = make("rows")
+    model.fit(feed, epochs=2, verbose=0)
+    assert repr(feed) == "<KerasFeed of batch(8): epoch 2, after batch 0 of 12>"
+    with ds.stream(epoch=4) as stream:
+        next(stream)
+        feed.resume(stream.state())
+    assert repr(feed) == "<KerasFeed of batch(8): epoch 4, after batch 1 of 12>"
+    unknown = dataset("filter").to_keras()
+    assert unknown
+    assert unknown.num_batches is None
+    with pytest.raises(TypeError, match="number of batches is unknown"):
+        len(unknown)
+
+
+def test_a_state_of_another_dataset_is_refused_when_it_is_given():
+    with dataset("filter").stream() as stream:
+        state = stream.state()
+    with pytest.raises(ps.StateError, match="another pipeline"):
+        dataset("rows").to_keras().resume(state)
+
+
+def test_the_public_fall_back_goes_on_between_epochs_only():
+    from penstock.feeds.keras.pydataset import PyDatasetFeed
+
+    ds = dataset("rows")
+    feed = PyDatasetFeed(ds)
+    assert len(feed) == 12
+    assert repr(feed) == "<PyDatasetFeed of batch(8): epoch 0>"
+    with ds.stream(epoch=3) as stream:
+        start = stream.state()
+        next(stream)
+        with pytest.raises(ps.StateError, match="can only go on between two epochs"):
+            feed.resume(stream.state())
+    feed.resume(start)
+    expected, found = [], []
+    for target, data in ((expected, ds.to_keras()), (found, feed)):
+        data.resume(start)
+        model, _ = make("rows")
+        noted = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs, target=target: target.append(logs["loss"])
+        )
+        model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[noted])
+    assert found == expected
