@@ -1,4 +1,4 @@
-"""The exceptions a user can meet, and the place in their code that a message names."""
+"""The exceptions a user can meet, and `user_site`: the line of the user's code that a message names."""
 
 import errno
 import os
@@ -11,11 +11,11 @@ _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
 
 class PenstockError(Exception):
-    """Base of every error that penstock raises on its own account."""
+    """Base of every error that penstock itself raises."""
 
 
 class BudgetError(PenstockError, MemoryError):
-    """The work cannot be done within the memory budget; the message says which one would do."""
+    """The work cannot be done within the memory budget; the message says which budget would do."""
 
 
 class FunctionError(PenstockError, RuntimeError):
@@ -39,7 +39,7 @@ class LengthError(PenstockError, ValueError):
 
 
 class StreamClosedError(PenstockError, RuntimeError):
-    """The stream was closed while it was read from."""
+    """The stream was closed while it was being read."""
 
 
 class RecordError(PenstockError, ValueError):
@@ -68,7 +68,7 @@ class FileError(PenstockError):
     x.npy, byte 6: the header is cut off. Copy it again.
     """
 
-    default_errno = 0  # of those that are an OSError too
+    default_errno = 0  # for subclasses that are also an OSError
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class FileError(PenstockError):
         _set_errno(self, self.code, file)
 
     def __str__(self) -> str:
-        # OSError would write `[Errno 2]` before it.
+        # OSError would write `[Errno 2]` before the message.
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ class FileError(PenstockError):
 
 
 def _set_errno(error: BaseException, code: int, file: str) -> None:
-    if isinstance(error, OSError):  # for those who look there
+    if isinstance(error, OSError):  # for code that looks at errno and filename
         error.errno = code
         error.filename = file
 
@@ -122,7 +122,7 @@ def _rebuild(
 
 
 class DataError(FileError, ValueError):
-    """A file cannot be read as what it should be; `on_error="skip"` may step over it."""
+    """A file is bad: it cannot be read as what it should be. `on_error="skip"` may skip it."""
 
 
 class MissingFileError(DataError, FileNotFoundError):
@@ -148,7 +148,7 @@ class FileChangedError(DataError):
 
 
 class ReadError(DataError, OSError):
-    """The storage failed to give the bytes: a broken disk, a lost connection."""
+    """The storage failed to give the bytes (a broken disk, a lost connection); never skipped."""
 
     default_errno = errno.EIO
 

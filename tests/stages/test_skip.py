@@ -1,7 +1,17 @@
 """skip: all but the first rows."""
 
 import pytest
-from tests.stages.conformance import INPUTS, ROWS, Chain, StageConformance, cases, check
+from tests.conformance import run
+from tests.stages.conformance import (
+    INPUTS,
+    ROWS,
+    Chain,
+    StageConformance,
+    cases,
+    check,
+    keep,
+    numbered,
+)
 
 CHAINS: dict[str, Chain] = {
     "skip": Chain(lambda ds: ds.skip(7), ROWS[7:]),
@@ -22,3 +32,9 @@ class TestSkip(StageConformance):
 @pytest.mark.parametrize("name", LIMITS)
 def test_arguments_at_their_limits(name: str, kind: str):
     check(LIMITS[name], kind)
+
+
+def test_skipping_all_of_what_never_ends_leaves_nothing():
+    for endless in (numbered().repeat(), numbered().filter(keep).repeat()):
+        assert len(endless.skip(-1)) == 0
+        assert run(endless.skip(-1)) == []

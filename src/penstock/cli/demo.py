@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write(folder: Path, num_rows: int) -> int:
-    """Write rows and their classes, which follow from the rows, so that they can be learned."""
+    """Write rows and their classes; a class depends on its row, so that a model can learn it."""
     rng = np.random.default_rng(0)
     planes = rng.standard_normal((NUM_FEATURES, NUM_CLASSES)).astype(np.float32)
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (num_rows, NUM_FEATURES))
@@ -80,7 +80,7 @@ def _train(folder: Path, memory: int, group: Path | None) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _cgroup(limit: int) -> Iterator[Path | None]:
-    """Give a memory cgroup (version 1) with this limit, or None where there can be none."""
+    """Yield a memory cgroup (version 1) with this limit, or None where none can be made."""
     group = _CGROUPS / f"penstock-demo-{os.getpid()}"
     try:
         group.mkdir()
@@ -93,7 +93,7 @@ def _cgroup(limit: int) -> Iterator[Path | None]:
     try:
         yield group
     finally:
-        for _ in range(50):  # The kernel lets go of an ended process a moment later.
+        for _ in range(50):  # The kernel takes an ended process out of its cgroup a moment later.
             with contextlib.suppress(OSError):
                 group.rmdir()
             if not group.exists():

@@ -22,7 +22,7 @@ from penstock.sources.tfrecord.rows import describe_tfrecord
 from penstock.stages.shuffle.windowed import WindowedRows
 
 _TFRECORDS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
-_MOST_EDGES = 10_000_000  # Chunks that are compared with blocks one by one.
+_MOST_EDGES = 10_000_000  # With more chunks than this in a file, they are not compared with blocks.
 
 
 def main(arguments: list[str]) -> int:
@@ -65,11 +65,9 @@ def _lines(
 
 
 def describe(ds: Dataset, window: str | None = None) -> Iterator[str]:
-    """Yield the lines that tell what is in files."""
+    """Yield the lines that say what is in the files of a dataset."""
     node = ds.node
-    locations: list[Location] = list(getattr(node, "locations", ())) or [
-        part.location for part in getattr(node, "parts", ())
-    ]
+    locations = [one for one in node.locations if isinstance(one, Location)]
     stored = sum(map(_stored_nbytes, locations))
     yield f"files    {len(locations)}, {format_nbytes(stored)}: {node.describe()}"
     rows = "unknown until they are read" if node.num_rows is None else f"{node.num_rows}"
@@ -134,7 +132,7 @@ def _shuffled(ds: Dataset, node: Node, stored: int, window: str | None) -> Itera
 
 
 def decoded_times(node: FileRows, block_rows: int) -> float:
-    """Return how often a row is decoded in a windowed pass: once where blocks are whole chunks."""
+    """Return how often a row is decoded in a windowed pass, on average: once where blocks are whole chunks."""
     most = 1.0
     for name in node.names:
         edges = []

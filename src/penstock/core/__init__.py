@@ -1,1 +1,1 @@
-"""The words that everything uses: rows and blocks, specs and nests, order, state."""
+"""The basic types that all other packages use: rows and blocks, specs and nests, order, state."""

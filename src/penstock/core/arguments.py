@@ -1,11 +1,11 @@
-"""Checks of what users pass, with errors that say the rule, what came, and the cure."""
+"""Checks of users' arguments; an error says the rule, the value that came, and the cure."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 def whole_number(name: str, value: Any, *, least: int) -> int:
-    """Return `value` as an int, or raise with the rule."""
+    """Return `value` as an int; raise if it is not a whole number of at least `least`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be a whole number, got {value!r}.")
     number = int(value.__index__())

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def starts_of(sizes: Index, itemsize: int, *, aligned: bool) -> Index:
-    """Return where rows of these sizes start: one after the other, or each on 64 bytes."""
+    """Return where rows of these sizes start: one after the other, or each on a multiple of 64 bytes."""
     step = ALIGNMENT // math.gcd(ALIGNMENT, itemsize) if aligned and itemsize else 1
     room = -(-sizes // step) * step
     starts = np.zeros(len(sizes), np.int64)
@@ -41,14 +41,14 @@ def typed(
     dtype: np.dtype[Any],
     strides: tuple[int, ...] | None = None,
 ) -> Array:
-    """Return an array of any dtype over bytes that are there."""
+    """Return an array of any dtype as a view of existing bytes (an empty array needs none)."""
     if math.prod(shape) * dtype.itemsize == 0:
         return np.empty(shape, dtype)
     return np.ndarray(shape, dtype, memory, offset, strides)
 
 
 class _View:
-    """What NumPy needs to see the memory of one array as another."""
+    """An object through which NumPy sees the memory of one array as an array of bytes."""
 
     __slots__ = ("__array_interface__", "base")
 
@@ -60,8 +60,8 @@ class _View:
 def raw_rows(array: Array, lead: int) -> npt.NDArray[np.uint8]:
     """Return the bytes of an array: its first `lead` axes, then one axis for the bytes of a row.
 
-    The axes after the first `lead` must be contiguous. Any dtype will do, which a plain
-    `.view(uint8)` can't say.
+    The axes after the first `lead` must be contiguous. This works for every dtype, as `.view(uint8)`
+    does not.
     """
     nbytes = math.prod(array.shape[lead:]) * array.dtype.itemsize
     interface = {

@@ -1,6 +1,6 @@
 """Blocks: many rows at once, a column for each leaf of the nest.
 
-A block is filled once, by whoever reads the rows, and then only looked at.
+A block is filled once, when its rows are read, and is not written to after that.
 """
 
 import weakref
@@ -28,7 +28,7 @@ class Pieces:
         self.slots: Index | None = None
 
     def at(self, slots: Index) -> "Pieces":
-        """Return the same column seen as the rows in these slots of it."""
+        """Return a view of this column, to be filled: row j of the view is the row in slot `slots[j]`."""
         view = Pieces(self.spec, self.allocate, aligned=self.aligned)
         view.pieces = self.pieces
         view.slots = slots if self.slots is None else self.slots[slots]
@@ -43,7 +43,7 @@ class Pieces:
         self.add(column_of(values, self.spec, self.allocate, aligned=self.aligned))
 
     def add(self, column: Text | Ragged) -> None:
-        """Add all rows, as a column that nobody else looks at."""
+        """Add all rows, as a column that nothing else refers to."""
         self.pieces.append((self.slots, column))
 
     def copy_from(self, column: Column, rows: Index) -> None:
@@ -74,11 +74,11 @@ class Block:
         self.sinks = sinks
         self.num_rows = num_rows
         self.leases = leases
-        """The owners of its memory, to tell whether anybody still looks at it."""
+        """Weak references to the leases of its memory: they tell whether anything still refers to it."""
         self.columns: list[Column] = []
 
     def at(self, slots: Index) -> "Block":
-        """Return the part of this block that consists of these rows of it, to be filled."""
+        """Return a view of this block, to be filled: row j of the view is row `slots[j]` of the block."""
         return Block([sink.at(slots) for sink in self.sinks], len(slots), self.leases)
 
     def span(self, start: int, stop: int) -> "Block":
@@ -86,11 +86,11 @@ class Block:
         return Block([sink.span(start, stop) for sink in self.sinks], stop - start, self.leases)
 
     def part(self, start: int, stop: int) -> "Block":
-        """Return the part of this block for some of its leaves: those of one input of a zip."""
+        """Return a view of the columns `start` to `stop`, to be filled: those of one input of a zip."""
         return Block(self.sinks[start:stop], self.num_rows, self.leases)
 
     def finish(self) -> "Block":
-        """Say that all rows are there; from now on there are columns."""
+        """Return this block, finished: all rows are filled, and `columns` holds them from now on."""
         self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]
         return self
 
@@ -107,7 +107,7 @@ class Block:
         """Return an iterator over the first `size` rows as nests; all of it runs in C for arrays."""
         if not self.columns:
             return iter([build(()) if build else ()] * size)
-        # The columns are all of one length by construction; strict would cost a check a row.
+        # The columns are of one length by construction; strict would cost a check for each row.
         leaves: Iterator[tuple[Any, ...]] = zip(
             *(c.values(size) for c in self.columns), strict=False
         )

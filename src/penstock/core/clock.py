@@ -1,4 +1,4 @@
-"""Where the time went: seconds and rows a node, measured a block at a time."""
+"""Where the time went: seconds and rows of each node, measured once a block."""
 
 import threading
 from time import perf_counter
@@ -9,7 +9,7 @@ Totals = dict[int, list[float]]
 
 
 class _Own(threading.local):
-    """What one thread counted. No lock: each has its own, and who asks adds them up."""
+    """What one thread counted. It takes no lock: each thread has its own totals, and `Clock` adds them up."""
 
     def __init__(self, of_all: list[Totals]) -> None:
         self.inner = 0.0
@@ -31,9 +31,10 @@ class Clock:
         return perf_counter(), outer
 
     def leave(self, mark: tuple[float, float], node: Any, num_rows: int) -> None:
-        """Count the time since `mark`, less what inner nodes took, for `node`.
+        """Count the time since `mark`, less the time of inner nodes, for `node`.
 
-        None is for time spent waiting for another thread, which counts its own: it belongs to no node.
+        `node` is None for time spent waiting for another thread. That thread counts the work itself, so the
+        wait belongs to no node.
         """
         started, outer = mark
         elapsed = perf_counter() - started
@@ -42,7 +43,7 @@ class Clock:
         own.inner = outer + elapsed
 
     def add(self, node: Any, seconds: float, num_rows: int) -> None:
-        """Count time that a node took by itself."""
+        """Count time and rows of a node itself, without the nodes it asks for rows."""
         totals = self._own.totals
         total = totals.get(id(node))
         if total is None:

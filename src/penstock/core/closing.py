@@ -1,4 +1,4 @@
-"""`with` for whatever has to be closed."""
+"""The base of classes with `close()`, to be used in a `with`."""
 
 from abc import ABC, abstractmethod
 from typing import Self
@@ -11,7 +11,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it has."""
+        """Release what it holds."""
 
     def __enter__(self) -> Self:
         return self

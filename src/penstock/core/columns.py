@@ -21,7 +21,7 @@ class Fixed:
     """Rows of one shape and dtype, in `grouped`: (groups, group_rows, *shape).
 
     Row j lives in slot `slots[j]` (or j), and slot s at `grouped[s // group_rows, s % group_rows]`.
-    The groups are the batches that the rows end up in: each starts on 64 bytes, so that there may
+    The groups are the batches that the rows end up in. Each starts on a multiple of 64 bytes, so there may
     be a gap between two of them. Where the rows are batches themselves and some are shorter than
     the rest, `lengths` holds the valid length of each slot.
     """
@@ -36,7 +36,7 @@ class Fixed:
         self.lengths = lengths
 
     def at(self, slots: Index) -> "Fixed":
-        """Return the same memory seen as the rows in these slots of it."""
+        """Return a view of the same memory: row j of the view is the row in slot `slots[j]`."""
         return Fixed(self.grouped, slots if self.slots is None else self.slots[slots], self.lengths)
 
     def span(self, start: int, stop: int) -> "Fixed":
@@ -47,7 +47,7 @@ class Fixed:
         return Fixed(self.grouped[:, start:stop], None, lengths)
 
     def places(self, num_rows: int) -> tuple[Index, Index]:
-        """Return the group of each of the first rows, and its place in the group."""
+        """Return the group of each of the first `num_rows` rows, and the place of each row in its group."""
         slots = np.arange(num_rows) if self.slots is None else self.slots[:num_rows]
         groups, places = np.divmod(slots, self.grouped.shape[1])
         return groups, places
@@ -78,7 +78,7 @@ class Fixed:
         self.grouped[divmod(slot, self.grouped.shape[1])] = value
 
     def put_lengths(self, lengths: Index) -> None:
-        """Say how much of each row is valid, for rows that are batches."""
+        """Set how much of each row is valid, for rows that are batches."""
         assert self.lengths is not None
         self.lengths[slice(len(lengths)) if self.slots is None else self.slots] = lengths
 
@@ -95,7 +95,7 @@ class Fixed:
 
     @property
     def rows(self) -> Array:
-        """The rows as one array, where they are not grouped."""
+        """The rows as one array; only for a column with a single group."""
         assert len(self.grouped) == 1
         array: Array = self.grouped[0]
         return array
@@ -157,7 +157,7 @@ class Text:
         return array
 
     def take(self, rows: Index, allocate: Allocate, *, aligned: bool = False) -> "Text":
-        """Return a copy of the given rows (text is never aligned: it becomes Python objects)."""
+        """Return a copy of the given rows; `aligned` is ignored, as text becomes Python objects in the end."""
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
         offsets = np.zeros(len(rows) + 1, np.int64)
@@ -173,7 +173,7 @@ class Text:
 
 
 class Ragged:
-    """Rows whose shapes differ: row i is `values[starts[i]:]`, as many as `shapes[i]` says."""
+    """Rows whose shapes differ: row i begins at `values[starts[i]]`, and has shape `shapes[i]`."""
 
     __slots__ = ("shapes", "starts", "values_")
 
@@ -186,7 +186,7 @@ class Ragged:
     def of(
         values: Sequence[Any], spec: ArraySpec, allocate: Allocate, *, aligned: bool
     ) -> "Ragged":
-        """Return the column of these arrays, packed or each starting on 64 bytes."""
+        """Return the column of these arrays: packed, or each starting on a multiple of 64 bytes."""
         shapes = np.array([np.shape(value) for value in values], np.int64)
         shapes = shapes.reshape(len(values), len(spec.shape))
         sizes = shapes.prod(axis=1)
@@ -257,7 +257,7 @@ def column_of(
 
 
 def merge(columns: Sequence[Text | Ragged], allocate: Allocate) -> Text | Ragged:
-    """Return one column of the rows of several of a kind, one after the other."""
+    """Return one column with the rows of several columns of one kind, one after the other."""
     first = columns[0]
     if len(columns) == 1:
         return first

@@ -1,4 +1,4 @@
-"""How the rows of a node are kept in a block: which columns, how many bytes, on which boundaries."""
+"""How the rows of a node are laid out in a block: which columns, how many bytes, on which boundaries."""
 
 import dataclasses
 import math
@@ -27,13 +27,13 @@ class Field:
     most: int | None = None
     """For a batch that may be cut short: the largest leading dimension."""
     estimate: int = _TEXT_GUESS
-    """Bytes a row on the average, where rows differ."""
+    """Average bytes of a row, where rows differ in size."""
     tops: tuple[int, ...] = ()
-    """Where all rows are known and differ: the bytes of the 1, 2, 4, ... largest of them, all in the end."""
+    """Where all sizes are known and differ: bytes of the 1, 2, 4, ... largest rows together, and last of all rows."""
     storage_shape: tuple[int, ...] | None = dataclasses.field(init=False)
-    """The shape of the room that each row gets, or None where rows differ in size."""
+    """The shape of the memory that each row gets, or None where rows differ in size."""
     nbytes: int = dataclasses.field(init=False)
-    """Bytes a row: exact where rows are of one size, estimated elsewhere."""
+    """Bytes of a row: exact where rows are of one size, else estimated."""
 
     def __post_init__(self) -> None:
         """Work out sizes once: they are asked for with every block."""
@@ -53,7 +53,7 @@ class Field:
         return round_up(self.nbytes, ALIGNMENT) if aligned else self.nbytes
 
     def most_nbytes(self, num_rows: int, *, aligned: bool = False) -> int:
-        """Return the bytes that any so many rows take at most; an estimate if rows are not known."""
+        """Return the most bytes that any `num_rows` rows take; an estimate where their sizes are not known."""
         if self.storage_shape is not None or not self.tops:
             return self.stride(aligned=aligned) * num_rows
         padding = ALIGNMENT * num_rows if aligned else 0
@@ -61,9 +61,9 @@ class Field:
         if power < 1:
             return num_rows * self.tops[0] + padding
         if power >= len(self.tops):
-            # More than there are: a repeat may bring the same rows again.
+            # More rows than there are: a repeat may bring the same rows again.
             return -(-num_rows >> max(0, len(self.tops) - 2)) * self.tops[-1] + padding
-        # The next rows are no larger than those counted last.
+        # Each further row is no larger than the average of those that were counted last.
         added = -(-(self.tops[power] - self.tops[power - 1]) // (1 << (power - 1)))
         most = self.tops[power] + (num_rows - (1 << power)) * added
         return min(most, self.tops[min(power + 1, len(self.tops) - 1)]) + padding
@@ -93,14 +93,14 @@ def row_nbytes(fields: Sequence[Field]) -> int:
 
 
 def block_nbytes(fields: Sequence[Field], num_rows: int, *, aligned: bool) -> int:
-    """Return the bytes that a block takes at most (estimated where rows differ and are not known)."""
+    """Return the most bytes that a block takes (estimated where the sizes of rows are not known)."""
     return sum(
         round_up(field.most_nbytes(num_rows, aligned=aligned), ALIGNMENT) for field in fields
     )
 
 
 class _Recorded:
-    """Allocates, and remembers who owns what was allocated without keeping it alive."""
+    """Allocates memory, and remembers its owners by weak references, so as not to keep them alive."""
 
     __slots__ = ("allocate", "owners")
 
@@ -117,7 +117,7 @@ class _Recorded:
 def allocate_block(
     fields: Sequence[Field], num_rows: int, allocate: Allocate, *, aligned: bool
 ) -> Block:
-    """Return an empty block for `num_rows` rows; `aligned` starts each row on 64 bytes.
+    """Return an empty block for `num_rows` rows; `aligned` starts each row on a multiple of 64 bytes.
 
     All columns of fixed size share one piece of memory; text and ragged rows get theirs when
     their sizes are known.

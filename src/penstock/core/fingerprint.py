@@ -26,10 +26,11 @@ def _digest(value: Any) -> str:
 
 
 def made_from(node: Node) -> dict[str, Any]:
-    """Return what rows were made from, as JSON: the chain, and the files with sizes and times.
+    """Return what the rows of a chain are made from, as JSON: the stages, and the files with size and version.
 
-    A function counts by its name alone: what it does can't be told. A stage has its call in words, for
-    messages, and its fingerprint, which alone is compared.
+    A function counts by its name alone: what it does can't be compared. Each stage is listed with its call as
+    text, for messages, and with a digest of its fingerprint; only the digest is compared. The version of a file
+    is the time of its last change, or its ETag.
     """
     files = []
     for item in walk(node):

@@ -8,13 +8,13 @@ from types import ModuleType
 def lazy(name: str) -> ModuleType:
     """Return a module of ours, or of the standard library, that loads at its first attribute.
 
-    For what most programs never use: worker processes, remote files, formats. The recipe is that
-    of the importlib documentation.
+    For modules that most programs never use: worker processes, remote files, formats. The recipe is from
+    the importlib documentation.
     """
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.find_spec(name)
-    if name in sys.modules:  # The package that it is in, imported by find_spec, has imported it.
+    if name in sys.modules:  # find_spec imported the parent package, which imported this module.
         return sys.modules[name]
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"no module named {name!r}", name=name)

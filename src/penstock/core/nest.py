@@ -23,7 +23,7 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
 
 
 def plain_keys(structure: Structure) -> int | tuple[Any, ...] | None:
-    """Return what a nest without nests in it is made of: how many fields a tuple has, or the keys of a dict.
+    """Return how many fields a flat tuple has, or the keys of a flat dict (flat: no nests in it).
 
     None for a bare leaf. Raises LookupError for anything else.
 
@@ -46,7 +46,7 @@ def plain_keys(structure: Structure) -> int | tuple[Any, ...] | None:
 
 
 def builder(structure: Structure) -> Callable[[tuple[Any, ...]], Any] | None:
-    """Return the function that makes a nest of a tuple of leaves; None if that is the tuple itself."""
+    """Return the function that makes a nest from a tuple of leaves; None if the nest is that tuple itself."""
     count = structure.num_leaves
     if structure == flatten(tuple(range(count)))[1] and count:
         return None

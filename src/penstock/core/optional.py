@@ -1,4 +1,4 @@
-"""Packages that only some programs need: imported when they are used, with the way to get them."""
+"""Optional packages: imported when they are used, with an error that says how to install them."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 def require(package: str, purpose: str, extra: str) -> Any:
     """Return an optional package, or raise an ImportError that says how to get it.
 
-    `purpose` is what needs it ('reading .zarr'), `extra` what brings it along.
+    `purpose` is what needs the package ('reading .zarr'), `extra` the extra of penstock that installs it.
     """
     try:
         return importlib.import_module(package)

@@ -43,17 +43,13 @@ class Permutation:
             _native.unpermute(np.ascontiguousarray(rows, np.int64), out, self.num_rows, keys)
         return out
 
-    def row(self, position: int) -> int:
-        """Return the row that stands at one position."""
-        return int(self.rows(np.array([position], np.int64))[0])
-
 
 def lane_orders(places: Index, block_rows: int, lanes: int, words: tuple[int, ...]) -> Index:
-    """Return the rows of blocks in lanes, each lane mixed by itself, position after position.
+    """Return the shuffled rows of each lane: entry [i, j] is the row at position i of lane j.
 
-    `places` are those of the blocks, all of one lane and then the next: block k stands for the rows from
-    `places[k] * block_rows` on. Lane j is in the order of `Permutation(rows of a lane, (*words, j))`: all of
-    them at once, which is many times as fast.
+    `places` lists the blocks of the first lane, then those of the next, and so on: block k holds the rows from
+    `places[k] * block_rows` on. Lane j is in the order of `Permutation(rows of a lane, (*words, j))`. All lanes
+    are computed in one call, which is many times as fast as one call for each.
 
     >>> lane_orders(np.array([2, 0, 1, 3]), 1, 2, (0,)).tolist()
     [[2, 1], [0, 3]]
@@ -68,8 +64,8 @@ def lane_orders(places: Index, block_rows: int, lanes: int, words: tuple[int, ..
 def num_rounds(num_rows: int) -> int:
     """Return how many rounds make the order of `num_rows` rows indistinguishable from uniform.
 
-    Each pair of rounds divides what is left of a bias by about sqrt(num_rows), so that a handful
-    of rows needs many rounds and anything above a few thousand needs the same eight.
+    Each pair of rounds divides the remaining bias by about sqrt(num_rows). So a handful of rows needs
+    many rounds, and anything above a few thousand rows needs the same eight.
     """
     side = math.isqrt(max(num_rows - 1, 0)) + 1
     return min(64, max(8, 2 * math.ceil(24 / max(math.log2(side), 1.0))))

@@ -1,4 +1,4 @@
-"""What a stream opens while it runs: file handles, windows. All of it is closed with the stream."""
+"""What a stream opens while it runs (file handles, windows), and closes when it closes."""
 
 import threading
 from collections.abc import Callable, Hashable
@@ -9,7 +9,7 @@ class Closable(Protocol):
     """Anything with `close()`."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release what it holds."""
         ...
 
 
@@ -24,16 +24,16 @@ class Resources:
         self._opened: dict[Hashable, Closable] = {}
 
     def get(self, key: Hashable, make: Callable[[], Resource]) -> Resource:
-        """Return what is kept under `key`; make it if there is nothing yet."""
+        """Return the resource under `key`; make it first if there is none yet."""
         with self._lock:
             if key not in self._opened:
                 self._opened[key] = make()
             return self._opened[key]  # type: ignore[return-value]  # One key is one kind of thing.
 
     def close(self) -> None:
-        """Close all of it, the newest first."""
+        """Close all resources, the newest first."""
         while self._opened:
             key, one = next(reversed(self._opened.items()))
             one.close()
-            # Not before: what Ctrl-C keeps from being closed is closed at the next try.
+            # Removed only now: if Ctrl-C interrupts a close(), the next call tries it again.
             self._opened.pop(key, None)

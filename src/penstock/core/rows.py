@@ -1,8 +1,8 @@
 """The two kinds of node that a chain compiles to.
 
-`Rows` can be asked for any row by its number: everything exact rests on that. `Flow` can only be
-read forward, from a cursor. A stage makes a node from the node before it, and stays with `Rows`
-for as long as it can.
+`Rows` have random access: any row can be read by its number, and all that is exact (order, length,
+resume) rests on that. A `Flow` can only be read forward, from a cursor. A stage makes a node from the node
+before it: `Rows` where it can, else a `Flow`.
 """
 
 from abc import ABC, abstractmethod
@@ -24,13 +24,13 @@ from penstock.memory import Allocate, allocate_plain, buffer_nbytes
 RowSet = slice | Index
 """Row numbers: a slice without a step, which is cheap to read, or an array."""
 Runs = Sequence[tuple[int, int]]
-"""Rows that follow each other: the first of each run, and how many."""
+"""Runs of consecutive rows: the first row of each run, and how many rows it has."""
 Cursor = Any
 """Where a flow stands: whole numbers, lists and dicts, so that JSON can hold it."""
 CursorAfter = Callable[[int], Cursor]
 """The cursor after the first j rows of a parcel. It must not keep the rows themselves alive."""
 ENDLESS = 1 << 62
-"""The number of rows of what never ends: past any row number, and still an int64."""
+"""The number of rows of a node that never ends: larger than any row number, and still an int64."""
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -52,7 +52,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def is_closing(self) -> bool:
-        """Whether whoever runs a user's function should stop at the next row."""
+        """Whether the stream is closing: a loop over a user's function should then stop before the next row."""
 
 
 class Inline(Executor):
@@ -75,13 +75,13 @@ class Inline(Executor):
                 held.append(next(source))
             except StopIteration:
                 return
-            # Not map(): a StopIteration of the function's own would end it without a word.
+            # Not map(): if the function itself raised StopIteration, map() would end silently.
             yield function(held.pop())
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What reading takes besides the rows: which epoch it is, memory, helpers, a clock."""
+    """What a read needs besides row numbers: the epoch, memory, threads, a clock."""
 
     epoch: int
     allocate: Allocate
@@ -90,15 +90,15 @@ class Context:
     resources: Resources
     block_nbytes: int = 1 << 21
     ahead: int = 0
-    """Blocks that are made before they are asked for."""
+    """How many blocks are made before they are asked for."""
     budget: int | None = None
-    """Bytes for all that is kept; None outside a stream, where nothing may be kept."""
+    """The memory budget in bytes; None outside a stream, where nothing may be cached or retained."""
     scratch: str | None = None
-    """The folder for scratch files; None is the system's temporary one."""
+    """The folder for scratch files; None for the system's temporary folder."""
     placement: Mapping[int, Any] = field(default_factory=dict)
-    """What runs the functions of nodes, by their id, where that is not done on threads."""
+    """For nodes whose function runs in worker processes: what runs it, by the id of the node."""
     skipped: Skipped = field(default_factory=Skipped)
-    """Where bad rows are told to, by nodes that leave them out."""
+    """Where nodes that skip bad rows add their errors."""
 
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""
@@ -143,7 +143,7 @@ class FileVersion(Protocol):
 
 
 class Node(ABC):
-    """What both kinds have: the fields of a row, how many rows, and what they are made from."""
+    """What both kinds of node have: the fields of a row, the number of rows, and the input nodes."""
 
     fields: tuple[Field, ...]
     structure: Structure
@@ -151,18 +151,18 @@ class Node(ABC):
     is_batched: bool = False
     """Whether a row of this node is a batch of rows."""
     calls_functions: bool = False
-    """Whether reading a row calls a function of the user's: nobody knows how long that takes."""
+    """Whether reading a row calls a function of the user's, which may take any time."""
     follows_epoch: bool = False
     """Whether the rows differ from one epoch to the next."""
     inputs: tuple["Node", ...] = ()
     num_shuffles: int = 0
-    """How many shuffles stand before: each draws from numbers of its own."""
+    """How many shuffles stand before this node: the next shuffle takes its keys from this number, too."""
     locations: Sequence[FileVersion] = ()
     """The files that a source reads."""
     chunk_rows: int | None = None
-    """Where rows lie on storage: how many it takes to make a read worth while. None in memory."""
+    """For rows on storage: how many rows make a read worth while. None for rows in memory."""
     skipped_files: tuple[Exception, ...] = ()
-    """What was wrong with files that were left out when the chain was built: each report says so."""
+    """The errors of bad files that were skipped when the chain was built; every report lists them."""
 
     @property
     def is_endless(self) -> bool:
@@ -180,7 +180,7 @@ class Node(ABC):
         return row_nbytes(self.fields)
 
     def block_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of a block of rows of this node, with the page it is rounded up to."""
+        """Return the bytes of a block of `num_rows` rows of this node, rounded up to whole pages."""
         return buffer_nbytes(block_nbytes(self.fields, num_rows, aligned=self.is_batched))
 
     @abstractmethod
@@ -191,13 +191,13 @@ class Node(ABC):
     def fingerprint(self) -> Any:
         """Return what the order of the rows depends on, as JSON; inputs not included.
 
-        States and caches are told apart by it: it has no words in it that could be put otherwise.
+        States and caches are compared by it, so it holds no wording that a later version might change.
         """
 
     def cache_nbytes(self) -> dict[int, int]:
-        """Return the bytes that outlive a stream, for each store of them that has to be filled.
+        """Return the bytes of each cache in memory that has to be filled yet, by the id of its store.
 
-        They are 0 where nobody can know them before.
+        They are 0 for the cache of a flow, whose size is not known before it is full.
         """
         return {
             store: nbytes for node in self.inputs for store, nbytes in node.cache_nbytes().items()
@@ -206,8 +206,8 @@ class Node(ABC):
     def with_errors(self, on_error: str) -> "Node":
         """Return this node for `on_error`: "raise" or "skip".
 
-        What can have bad rows overrides it: under "skip" it is a flow without a length, which leaves
-        bad rows out and adds the error of each to `context.skipped`. What stands on it is built anew.
+        A node that can have bad rows overrides this: under "skip" it returns a flow without a length, which
+        skips bad rows and adds the error of each to `context.skipped`. The nodes after it are built anew.
         """
         inputs = [node.with_errors(on_error) for node in self.inputs]
         if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
@@ -215,19 +215,19 @@ class Node(ABC):
         return self.rebuilt(inputs)
 
     def rebuilt(self, inputs: "Sequence[Node]") -> "Node":
-        """Return the node that the same call makes of other inputs."""
+        """Return the node that the same stage makes from other inputs."""
         raise NotImplementedError
 
     def choice(self) -> str:
-        """Return what was chosen for this node and why, for `explain()`; '' if nothing was."""
+        """Return what was chosen for this node and why, for `explain()`; '' if there was no choice."""
         return ""
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a user should know before running it, for `explain()`."""
+        """Return what a user should know before the run, for `explain()`."""
         return ()
 
     def like(self, other: "Node") -> None:
-        """Take over what most stages leave as it is."""
+        """Copy from `other`, the input, what most stages leave unchanged."""
         self.fields = other.fields
         self.structure = other.structure
         self.num_rows = other.num_rows
@@ -239,7 +239,7 @@ class Node(ABC):
         self.chunk_rows = other.chunk_rows
 
     def like_all(self, others: Sequence["Node"]) -> None:
-        """Take over what combining several nodes leaves as it is."""
+        """Copy from `others`, the inputs, what combining them leaves unchanged."""
         self.is_batched = any(node.is_batched for node in others)
         self.calls_functions = any(node.calls_functions for node in others)
         self.follows_epoch = any(node.follows_epoch for node in others)
@@ -250,12 +250,12 @@ class Node(ABC):
 
 
 class Rows(Node):
-    """Rows that can be had by number."""
+    """Rows with random access: any row can be read by its number."""
 
     num_rows: int
 
     def read(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read the given rows into `out`, which has room for just as many."""
+        """Read the given rows into `out`, a block of exactly that many rows."""
         mark = context.clock.enter()
         try:
             self.fill(rows, out, context)
@@ -267,7 +267,7 @@ class Rows(Node):
         """Do the work of `read`."""
 
     def read_runs(self, runs: Runs, out: Block, context: Context) -> None:
-        """Read runs of rows into `out`, one after the other: what storage is read in."""
+        """Read runs of rows into `out`, one after the other; storage reads runs faster than single rows."""
         mark = context.clock.enter()
         try:
             self.fill_runs(runs, out, context)
@@ -283,11 +283,11 @@ class Rows(Node):
         """Return where a row comes from, for an error message: 'row 812 of data/part-3.npz'."""
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes that are kept from one read to the next, as long as the stream is open."""
+        """Return the bytes that are retained between two reads, for as long as the stream is open."""
         return sum(node.retained_nbytes(ahead) for node in self.inputs if isinstance(node, Rows))
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return the bytes that reading `num_rows` rows takes besides the block they go to."""
+        """Return the bytes that reading `num_rows` rows takes besides the block that the rows go to."""
         return max(
             (node.staging_nbytes(num_rows) for node in self.inputs if isinstance(node, Rows)),
             default=0,
@@ -296,7 +296,7 @@ class Rows(Node):
 
 @dataclass(slots=True)
 class Parcel:
-    """A finished block of consecutive rows of a flow."""
+    """A finished block of consecutive rows of a flow, with the cursors after them."""
 
     block: Block
     size: int
@@ -308,7 +308,7 @@ class Flow(Node):
     """Rows that can only be read forward."""
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Return the rows from `cursor` on (None: from the first), in parcels of one row or more."""
+        """Return the rows from `cursor` on (None: from the first row), in parcels of one row or more."""
         mark = context.clock.enter()
         try:
             return _Timed(self, self.make_parcels(cursor, context), context.clock)
@@ -321,11 +321,11 @@ class Flow(Node):
 
     @abstractmethod
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return the most bytes it keeps, with its inputs, for blocks of this size."""
+        """Return the most bytes that this flow and its inputs hold at once, for blocks of `block_nbytes`."""
 
 
 class _Timed(Iterator[Parcel]):
-    """The parcels of a flow, each with the time that it took."""
+    """The parcels of a flow; the clock counts the time that each one takes."""
 
     def __init__(self, flow: Flow, parcels: Iterator[Parcel], clock: Clock) -> None:
         self._flow = flow
@@ -343,7 +343,7 @@ class _Timed(Iterator[Parcel]):
             self._clock.leave(mark, self._flow, size)
 
     def close(self) -> None:
-        """End what makes the parcels."""
+        """Close the generator that makes the parcels."""
         close = getattr(self._parcels, "close", None)
         if close is not None:
             close()
@@ -351,7 +351,7 @@ class _Timed(Iterator[Parcel]):
 
 def rows_per_block(node: Node, nbytes: int) -> int:
     """Return how many rows of `node` make a block of about `nbytes`."""
-    # Not a block of one row: that is rounded up to 64 bytes a column, eight times a row of int64.
+    # Not the bytes of a block of one row: each column is rounded up to 64 bytes, eight times one int64.
     stride = sum(field.stride(aligned=node.is_batched) for field in node.fields)
     return max(1, nbytes // max(1, stride))
 
@@ -362,7 +362,7 @@ def count(rows: RowSet) -> int:
 
 
 def bounds(rows: RowSet) -> tuple[int, int]:
-    """Return the lowest and the highest row number; there is at least one."""
+    """Return the lowest and the highest row number; `rows` must not be empty."""
     if isinstance(rows, slice):
         return rows.start, rows.stop - 1
     return int(rows.min()), int(rows.max())

@@ -1,28 +1,28 @@
-"""Rows that were left out because they are bad: `with_options(on_error="skip")`."""
+"""Bad rows that were skipped under `with_options(on_error="skip")`."""
 
 import threading
 
-SHOWN = 10  # Errors that are kept in words.
+SHOWN = 10  # How many errors are kept as text.
 
 
 class Skipped:
-    """Counts bad rows, and keeps what was wrong with the first few; any thread may add to it.
+    """Counts bad rows, and keeps the text of the first few errors; any thread may add to it.
 
     A source or a stage whose rows can be bad becomes a flow under `on_error="skip"` (see
-    `Node.with_errors`). It leaves the bad rows out of its parcels and adds the error of each here.
-    What is lost together (a chunk, a file) is one error, and as many rows as are known to be in it.
+    `Node.with_errors`). Its parcels skip the bad rows, and it adds the error of each here. Rows that are
+    lost together (a chunk, a file) are one error, which counts as many rows as are known to be lost.
     """
 
     def __init__(self, max_errors: int | None = None) -> None:
         self.max_errors = max_errors
         self.count = 0
-        """Rows. What nobody can tell the number of counts as one."""
+        """Rows that were skipped. An error that costs an unknown number of rows counts as one row."""
         self.num_errors = 0
         self.first: list[str] = []
         self._lock = threading.Lock()
 
     def add(self, error: Exception, num_rows: int = 1) -> None:
-        """Count an error, and the rows it cost; raise it if there are more than `max_errors` by now."""
+        """Count an error and the rows it cost; raise it if there are now more than `max_errors` errors."""
         with self._lock:
             self.count += num_rows
             self.num_errors += 1
@@ -35,6 +35,6 @@ class Skipped:
             raise error
 
     def add_rows(self, num_rows: int) -> None:
-        """Count more rows that an error which was added before has cost."""
+        """Count more rows for an error that was added before."""
         with self._lock:
             self.count += num_rows

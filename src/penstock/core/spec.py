@@ -54,14 +54,14 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one row, for a spec that is fixed."""
+        """The bytes of one row; only for a spec that is fixed."""
         if not self.is_fixed:
             raise SpecMismatchError(f"{self} has no fixed size.")
         return math.prod(self.fixed_shape) * self.numpy_dtype.itemsize
 
     @property
     def fixed_shape(self) -> tuple[int, ...]:
-        """The shape, for a spec that has no None in it."""
+        """The shape; only for a spec that has no None in it."""
         return tuple(size for size in self.shape if size is not None)
 
     def admits(self, shape: tuple[int, ...]) -> bool:
@@ -71,7 +71,7 @@ class ArraySpec:
         )
 
     def merged(self, other: "ArraySpec") -> "ArraySpec | None":
-        """Return the spec that admits the rows of both, None where only one size could be wrong."""
+        """Return the spec that admits the rows of both; None if their dtypes, ranks or known sizes differ."""
         if self.dtype != other.dtype or len(self.shape) != len(other.shape):
             return None
         shape: list[int | None] = []
@@ -82,7 +82,7 @@ class ArraySpec:
         return ArraySpec(shape, self.dtype)
 
     def to_json(self) -> Any:
-        """Return it as JSON: the shape, and the dtype as `dtype_to_json` has it."""
+        """Return the spec as JSON: the shape, and the dtype as `dtype_to_json` writes it."""
         return [list(self.shape), dtype_to_json(self.dtype)]
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ def spec_of(row: Any) -> Any:
 
 def spec_of_value(value: Any) -> ArraySpec:
     """Return the spec of one leaf of an example row."""
-    # NumPy's own text as well: one value of an array of U10 has the width of that value only.
+    # NumPy's own text as well (np.str_): a value out of a U10 array has only its own width, not 10.
     if isinstance(value, bytes | str):
         return ArraySpec((), bytes if isinstance(value, bytes) else str)
     array = np.asarray(value)
@@ -151,14 +151,14 @@ def dtype_to_json(dtype: DType) -> Any:
     if not isinstance(dtype, np.dtype):
         return dtype.__name__
     descr = npy.dtype_to_descr(_without_metadata(dtype))
-    # The dtypes of ml_dtypes are plain bytes to an .npy file; only their name tells.
+    # The dtypes of ml_dtypes are plain bytes to an .npy file; only their names tell them apart.
     if dtype.kind == "V" and dtype.names is None and dtype.type is not np.void:
         return dtype.name
     return descr
 
 
 def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype without the notes that h5py puts into some, and that NumPy warns of losing."""
+    """Return the dtype without metadata: h5py puts some into dtypes, and NumPy warns when it is lost."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_without_metadata(base), shape))

@@ -15,13 +15,13 @@ StateDict = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An epoch of the chain with this fingerprint, after its first `element` elements."""
+    """A place in the chain with this fingerprint: in `epoch`, after its first `element` elements."""
 
     fingerprint: str
     epoch: int
     element: int = 0
     cursor: Cursor = None
-    """Where the last node of the chain stands; of rows with random access, the number of the next one."""
+    """Where the last node of the chain stands; with random access, the number of the next row."""
 
     @property
     def at_end(self) -> "State":
@@ -37,7 +37,7 @@ class State:
         return replace(self, epoch=self.epoch + epochs, element=element, cursor=element or None)
 
     def to_dict(self) -> StateDict:
-        """Return it as a dict that JSON can hold."""
+        """Return the state as a dict that JSON can hold."""
         return {
             "version": VERSION,
             "fingerprint": self.fingerprint,
@@ -62,7 +62,7 @@ class State:
         return State(str(value["fingerprint"]), epoch, element, value["cursor"])
 
     def check(self, fingerprint: str) -> None:
-        """Raise a StateError if it belongs to a chain with another fingerprint."""
+        """Raise a StateError if this state belongs to a chain with another fingerprint."""
         if self.fingerprint != fingerprint:
             raise StateError(
                 f"this state belongs to another pipeline: it has fingerprint {self.fingerprint}, "

@@ -1,1 +1,1 @@
-"""Where batches go: one file a framework. Frameworks are imported here and nowhere else."""
+"""Feeds: batches as a framework takes them, one folder for each. Frameworks are imported only here."""

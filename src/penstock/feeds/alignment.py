@@ -8,7 +8,7 @@ from penstock.memory import ALIGNMENT, allocate_plain
 
 
 def is_aligned(array: Array) -> bool:
-    """Whether JAX and TensorFlow may look at this memory as it is."""
+    """Whether JAX and TensorFlow can use this memory without a copy."""
     address: int = array.__array_interface__["data"][0]
     return address % ALIGNMENT == 0 and array.flags.c_contiguous
 
@@ -19,7 +19,7 @@ def aligned(array: Array) -> Array:
 
 
 def aligned_cast(array: Array, dtype: npt.DTypeLike) -> Array:
-    """Return a new array of another dtype, on 64 bytes."""
+    """Return a new array of another dtype that starts on 64 bytes."""
     kind = np.dtype(dtype)
     memory = allocate_plain(max(1, array.size * kind.itemsize))
     result: Array = (

@@ -1,4 +1,4 @@
-"""What every feed has, and the feed of a framework that is iterated over: each time, the next epoch."""
+"""What every feed has, and the feed for frameworks that iterate over it: each `iter` is the next epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Feed(ABC):
         return count
 
     def __bool__(self) -> bool:
-        """Whether there is a feed: always, also where nobody knows how many batches it has."""
+        """Return True: else Python would ask `len`, which raises if the number of batches is unknown."""
         return True
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class EpochFeed(Feed):
     def __init__(
         self, source: Outlets, put: Convert, residency: Residency, *, is_ahead: bool
     ) -> None:
-        """Make it of what puts a batch on the device; `is_ahead` if that runs beside the computation."""
+        """Make a feed; `put` puts a batch on the device, and `is_ahead` says that it runs beside the computation."""
         self.source = source
         self.residency = residency
         self._put = put
@@ -90,7 +90,7 @@ class EpochFeed(Feed):
         self._resumed: State | None = None
         self._stream: Stream | ResidentStream | None = None
         self._handed: State | None = None
-        """After the batch handed out last, where the stream is one ahead of it."""
+        """The state after the batch handed out last, where the stream is one batch ahead."""
 
     def __iter__(self) -> Iterator[Any]:
         begin, self._resumed = self._resumed, None

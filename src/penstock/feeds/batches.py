@@ -11,7 +11,7 @@ def num_batches(node: Node) -> int | None:
 
 
 def has_random_access(node: Node) -> bool:
-    """Whether batch i can be read from i: the cursor of a stream is then its number."""
+    """Whether the batches have random access: the cursor of a stream is then the number of a batch."""
     return isinstance(node, Rows)
 
 
@@ -25,7 +25,7 @@ def batch_size(node: Node) -> int | None:
 
 
 def named_specs(node: Node) -> list[tuple[str, ArraySpec]]:
-    """Return each leaf of a batch, by name."""
+    """Return the name and spec of each leaf of a batch."""
     names = field_names(node.structure)
     return [(name, field.spec) for name, field in zip(names, node.fields, strict=True)]
 

@@ -9,7 +9,7 @@ Convert = Callable[[Any], Any]
 
 
 def leafwise(structure: Structure, functions: Sequence[Convert | None]) -> Convert | None:
-    """Return a function of a nest that applies one function a leaf; None if none has anything to do."""
+    """Return a function that applies `functions[i]` to leaf i of a nest; None if all of them are None."""
     if all(function is None for function in functions):
         return None
     whole = [function or _same for function in functions]
@@ -29,7 +29,7 @@ def leafwise(structure: Structure, functions: Sequence[Convert | None]) -> Conve
 
 
 def chained(*functions: Convert | None) -> Convert | None:
-    """Return the functions one after the other; None if there are none."""
+    """Return a function that calls the given ones one after the other; None if there are none."""
     present = [function for function in functions if function is not None]
     if len(present) < 2:
         return present[0] if present else None

@@ -1,4 +1,4 @@
-"""Many batches as one long one: what a framework is handed that cuts it up again in C++."""
+"""Many batches as one long batch, for a framework that cuts it up again in C++."""
 
 from penstock.core.arrays import Array
 from penstock.core.blocks import Block
@@ -19,7 +19,7 @@ def can_join(node: Node) -> bool:
 
 
 def join(block: Block, size: int) -> list[Array]:
-    """Return the first `size` batches of a block as one long batch a leaf, as views if they allow it."""
+    """Return the first `size` batches of a block as one long batch a leaf, as views if the layout allows it."""
     return [_rows(column, size) for column in block.columns]
 
 

@@ -1,4 +1,4 @@
-"""One reading of a dataset by a framework that reads ahead: one epoch, or epochs without end."""
+"""A pass: one run over a dataset by a framework that reads ahead, for one epoch or epochs without end."""
 
 import itertools
 from collections import deque
@@ -19,9 +19,9 @@ Epoch = Stream | ResidentStream
 class Pass:
     """Batches in the order they are read, and the state after any of them.
 
-    Keras and tf.data read ahead of what is trained on, by as much as they like, so that a state is asked
-    for by how many batches were trained on. With random access it follows from the number; elsewhere the
-    states of what was handed out are noted until `forget` is called.
+    Keras and tf.data read ahead of the training, by as much as they like, so a state is asked for by the
+    number of batches trained on. With random access the state follows from that number; else the states
+    after the batches handed out are noted until `forget` is called.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Pass:
         data: Resident | None = None,
         by_number: bool = False,
     ) -> None:
-        """Open it; rows of `data` are gathered on the device, or only numbered, for tf.data to do so."""
+        """Open it; rows of `data` are gathered on the device, or, with `by_number`, only their numbers are yielded."""
         self._source = source
         self._prepare = prepare
         self._begin = begin
@@ -50,7 +50,7 @@ class Pass:
         self.epoch = begin.epoch
         self._states: deque[tuple[int, State]] = deque()
         self.handed = 0
-        """Batches handed out, where nobody knows how many there are."""
+        """Batches handed out; counted only where there is no random access, or no last batch."""
         self.is_ended = False
         """Whether the last batch was handed out."""
         self.on_last: Callable[[int], None] | None = None
@@ -82,7 +82,7 @@ class Pass:
             self._next_epoch()
 
     def blocks(self) -> Iterator[Any]:
-        """Yield long batches of many at a time: for whoever cuts them up again by their size."""
+        """Yield long batches, each of many batches, for a framework that cuts them up again by their size."""
         while True:
             stream = self.stream
             assert stream is not None
@@ -114,7 +114,7 @@ class Pass:
         if known is None:
             yield from self._unknown(stream)
             return
-        # The last batch is apart, so that the stream is closed without Keras asking for one more.
+        # The last batch is yielded separately: the stream is closed before, since Keras asks for no more.
         batches: Iterator[Any] = itertools.islice(stream, max(0, known - 1))
         if prepare is not None:
             batches = map(prepare, batches)
@@ -127,7 +127,7 @@ class Pass:
             yield last
 
     def _known_remaining(self, stream: Epoch) -> int | None:
-        """Return how many batches there are to come, where the state follows from a number."""
+        """Return how many batches are to come; None if that is unknown, or if there is no random access."""
         if self._total is None or not self._has_random_access:
             return None
         return self._total - (self._begin.element if stream is self.first else 0)
@@ -158,7 +158,7 @@ class Pass:
         """Return the state after the first `count` batches of this pass."""
         num_rows = self._source.node.num_rows
         if num_rows is not None and not self.is_continued:
-            # It ends with its epoch, however many are asked for.
+            # The pass ends with its epoch, however many batches are asked for.
             count = min(count, num_rows - self._begin.element)
         if count <= 0:
             return self._begin
@@ -171,7 +171,7 @@ class Pass:
         raise LookupError(f"the state after {count} batches was not noted.")
 
     def forget(self, count: int) -> None:
-        """Drop the states before that after `count` batches."""
+        """Drop noted states that are older than the one after `count` batches."""
         while len(self._states) > 1 and self._states[1][0] <= count:
             self._states.popleft()
 

@@ -1,1 +1,1 @@
-"""The reading layer: where bytes are, how to read them, and what formats say of them."""
+"""The reading layer: where bytes are, how to read them, and how file formats lay them out."""

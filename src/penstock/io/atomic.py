@@ -14,7 +14,7 @@ from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
 
 __all__ = ["atomic_directory", "atomic_file", "check_space", "remove_leftovers"]
 
-# How often a new name is tried when a cleaner in another container takes it away at once.
+# How many names are tried if a cleaner in another container removes each before it is locked.
 _NUM_TRIES = 5
 
 
@@ -22,8 +22,9 @@ _NUM_TRIES = 5
 def atomic_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
     """Give a file to write to, which appears as `path` when the block ends without an error.
 
-    Before that it has a hidden name beside it; after an error it is gone, after a kill the next write
-    in that folder removes it. Its bytes are on disk before its name is.
+    Until then the file has a hidden name in the same folder. After an error the file is removed;
+    after a kill, the next write in that folder removes it. Its bytes are on disk before it
+    gets its name.
 
     Raises:
         TargetExistsError: `path` exists, and `replace` is False.
@@ -42,7 +43,7 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
         remove_leftovers(path.parent)
         fd, hidden = _create_file(path)
     try:
-        # Closed, and so unlocked, only after it has its name.
+        # The file is closed, and so unlocked, only after it has its name.
         with _disk_full(path), os.fdopen(fd, "w+b") as file:
             yield file
             with _write_errors(path):
@@ -59,8 +60,8 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a folder to fill, which appears as `path` when the block ends without an error.
 
     Like `atomic_file`. Of several processes that make the same folder, one wins, and the others get
-    a TargetExistsError when they are done. With `replace`, what was there is moved aside first and
-    removed afterwards: for a moment there is nothing at `path`.
+    a TargetExistsError when they are done. With `replace`, what was at `path` is moved aside first
+    and removed afterwards: for a moment there is nothing at `path`.
     """
     path = Path(path).absolute()
     with _write_errors(path):
@@ -94,7 +95,7 @@ def check_space(folder: Path, nbytes: int) -> None:
 
 @contextlib.contextmanager
 def _write_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about writing `path` into a WriteError."""
+    """Turn an OSError from writing `path` into a WriteError."""
     try:
         yield
     except WriteError:
@@ -105,7 +106,7 @@ def _write_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _disk_full(path: Path) -> Iterator[None]:
-    """Turn a full disk into a DiskFullError; other errors of the caller's are the caller's."""
+    """Turn the OSError of a full disk into a DiskFullError; other errors of the caller pass unchanged."""
     try:
         yield
     except WriteError:
@@ -153,7 +154,7 @@ def _give_name(hidden: Path, path: Path, *, replace: bool) -> None:
         hidden.replace(path)
         return
     try:
-        path.hardlink_to(hidden)  # unlike a rename, fails if someone else was faster
+        path.hardlink_to(hidden)  # unlike a rename, this fails if another process was faster
     except FileExistsError:
         raise
     except OSError:  # no links on this file system
@@ -166,7 +167,7 @@ def _swap(hidden: Path, path: Path) -> None:
     aside = unfinished(path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        lock(fd, path)  # so that no cleaner takes it for a leftover before it may go
+        lock(fd, path)  # so that no cleaner takes it for a leftover while it may have to come back
         path.rename(aside)
         try:
             hidden.rename(path)

@@ -1,4 +1,4 @@
-"""What an error of the operating system means for a file: ours, with the file and the cure."""
+"""Errors of the operating system turned into penstock's own, which name the file and the cure."""
 
 import errno
 
@@ -42,7 +42,7 @@ def read_failure(
 ) -> DataError:
     """Return the DataError that says what `error`, from opening or reading `file`, means.
 
-    `listed` says that the file was there before, so that a missing one has vanished since.
+    `listed`: the file was there when it was listed, so that a missing one has vanished since.
     """
     code = error.errno
     if code in (errno.ENOENT, errno.ENOTDIR):

@@ -1,4 +1,4 @@
-"""A folder, here or behind a URL, as a store of bytes by key: what Zarr keeps its chunks in."""
+"""A folder, local or behind a URL, as a store of bytes by key: Zarr reads its chunks from one."""
 
 import os
 from pathlib import Path
@@ -20,10 +20,10 @@ class LocalKeys:
     def __init__(self, location: Location) -> None:
         self.root = location.url
         self.num_missing = 0
-        """How often a key was asked for that is not there."""
+        """How many reads asked for a key that is not there."""
 
     def get(self, key: str, start: int, stop: int | None) -> bytes | None:
-        """Return bytes `start` to `stop` of a key (negative: from its end), or None without one."""
+        """Return bytes `start` (negative: from the end) to `stop` of a key, or None if it is not there."""
         path = Path(self.root) / key
         try:
             found = path.stat()
@@ -55,7 +55,7 @@ class LocalKeys:
 
 
 class RemoteKeys:
-    """Objects under a URL; requests are tried again as those of every reader."""
+    """Objects under a URL; requests are retried as those of a remote reader."""
 
     def __init__(self, location: Location) -> None:
         self.root = location.url.rstrip("/")
@@ -64,7 +64,7 @@ class RemoteKeys:
         self._session = Session.share(self.root, location.storage_options)
 
     def get(self, key: str, start: int, stop: int | None) -> bytes | None:
-        """Return bytes `start` to `stop` of a key (negative: from its end), or None without one."""
+        """Return bytes `start` (negative: from the end) to `stop` of a key, or None if it is not there."""
         url = f"{self.root}/{key}" if key else self.root
         try:
             found = self._session.run(lambda: stat(self._session, url, self._policy))
@@ -79,7 +79,7 @@ class RemoteKeys:
         return bytes(data)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names in a folder; none where the storage can't list, as over HTTP."""
+        """Return the names in a folder; no names where the storage can't list, as over HTTP."""
         if self._session.is_http:
             return []
         url = f"{self.root}/{prefix}".rstrip("/")
@@ -98,7 +98,7 @@ class RemoteKeys:
         return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         self._session.release()
 
 
@@ -106,7 +106,7 @@ Keys = LocalKeys | RemoteKeys
 
 
 def open_keys(location: Location) -> Keys:
-    """Return the store of a folder."""
+    """Return a folder as a store of bytes by key."""
     return RemoteKeys(location) if location.is_remote else LocalKeys(location)
 
 

@@ -1,9 +1,9 @@
 """Names and locks of unfinished files, so that what a killed process left behind can be removed.
 
-An unfinished file or folder is called `.NAME.PID-START-SPACE-TOKEN.penstock-tmp`: the process that
-writes it, when that process started (numbers are used again), and the boot and container in which
-the number means anything. Its writer also holds a lock on it, which the kernel lets go of when the
-writer dies, and which means the same in every container.
+An unfinished file or folder is called `.NAME.PID-START-SPACE-TOKEN.penstock-tmp`. PID is the process
+that writes it. START is when that process started, since process numbers are reused. SPACE stands for
+the boot and the container in which PID is valid. The writer also holds a lock on the file or folder;
+the kernel releases it when the writer dies, and every container sees it.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ import shutil
 from pathlib import Path
 
 _NAME = re.compile(r"\..*\.(\d+)-(\d+)-([0-9a-f]{8})-[0-9a-f]{8}\.penstock-tmp", re.DOTALL)
-# A name has at most 255 bytes, and the rest of it takes up to 80.
+# A file name has at most 255 bytes, of which the parts after NAME take up to 80.
 _MAX_PREFIX = 120
 
 
 def unfinished(target: Path) -> Path:
-    """Return a new name beside `target` for what is not finished yet."""
+    """Return a new hidden path beside `target`, to write to until `target` is finished."""
     prefix = target.name.encode()[:_MAX_PREFIX].decode(errors="ignore")
     pid = os.getpid()
     own = f"{pid}-{_start_time(pid)}-{_process_space()}-{secrets.token_hex(4)}"
@@ -30,13 +30,13 @@ def unfinished(target: Path) -> Path:
 
 
 def lock(fd: int, path: Path) -> bool:
-    """Mark the open file or folder as being written; False if it was cleaned away meanwhile."""
+    """Lock an open unfinished file or folder; return False if a cleaner removes or removed it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False  # a cleaner holds it, between our making it and locking it
+        return False  # a cleaner locked it after we made it and before we could lock it
     except OSError:
-        return True  # no locks on this file system: the name has to do
+        return True  # no locks on this file system: the name alone must tell that the writer lives
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except FileNotFoundError:
@@ -46,8 +46,8 @@ def lock(fd: int, path: Path) -> bool:
 def remove_leftovers(folder: Path) -> list[Path]:
     """Remove what dead processes left unfinished in `folder`, and return what was removed.
 
-    What a living process is writing is left alone, in this container or another, and so is what
-    cannot be told.
+    What a living process is writing, in this container or another, is not touched; neither is what
+    might be a living process's.
     """
     removed = []
     try:
@@ -93,29 +93,29 @@ def _remove_if_dead(path: Path) -> bool:
 
 
 def _may_live(name: str, *, by_name_only: bool) -> bool:
-    """Return whether the process in the name lives, or might, as far as the name tells."""
+    """Return whether the process in the name lives or may live; `by_name_only`: no lock can tell."""
     found = _NAME.fullmatch(name)
     if found is None:
         return True
     pid, start, space = int(found[1]), int(found[2]), found[3]
     if space != _process_space():
-        return by_name_only  # its number means nothing here: the lock alone can tell
+        return by_name_only  # of another boot or container: only the lock can tell
     return _start_time(pid) == start
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process started, in ticks since boot; -1 if there is none."""
+    """Return when a process started, in ticks since boot; -1 if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return -1
-    # The name in parentheses may hold anything; the 22nd field is the 20th after it.
+    # The start is the 22nd field: the 20th after the program's name, which is in parentheses and may hold anything.
     return int(text.rpartition(")")[2].split()[19])
 
 
 @functools.cache
 def _process_space() -> str:
-    """Return what tells this boot and this container's process numbers from others."""
+    """Return a hash of this boot and this container's process namespace, within which a PID is valid."""
     parts = []
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         source = Path(path)

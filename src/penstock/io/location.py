@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-# How fsspec names a file in a file: zip://x.npy::https://host/a.zip. An IPv6 host has :: as well.
+# How fsspec names a file in a file: zip://x.npy::https://host/a.zip. An IPv6 host has ::
+# as well, so that only one before a scheme counts.
 _CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 
 
@@ -56,9 +57,9 @@ class Location:
 
     Args:
         url: An absolute local path, or a URL.
-        size: Its bytes.
+        size: How many bytes it has.
         mtime_ns: When a local file was last written; None if later writes are expected.
-        etag: What a server calls this version, if it says.
+        etag: The server's name for this version, if it gives one.
         is_directory: Whether this is a folder that is read as one thing, such as a Zarr store.
         storage_options: What fsspec needs to know to read it, such as credentials; never printed.
     """
@@ -72,7 +73,7 @@ class Location:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it takes fsspec to read it."""
+        """Whether it is behind a URL, and read through fsspec."""
         return is_url(self.url)
 
     @property

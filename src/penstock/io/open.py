@@ -1,4 +1,4 @@
-"""The one way from a location to its bytes."""
+"""Opening a file: the one way from a location to its bytes."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from penstock.io.reader import Reader
 if TYPE_CHECKING:
     from penstock.io.remote import reader as remote
 else:
-    remote = lazy("penstock.io.remote.reader")  # It brings asyncio and ssl along.
+    remote = lazy("penstock.io.remote.reader")  # It imports asyncio and ssl.
 
 
 def open_reader(
@@ -24,12 +24,14 @@ def open_reader(
     Args:
         location: What to read, from `expand`.
         direct: Whether large reads go past the page cache. None: if the file is larger than a
-            quarter of memory. Who reads many files decides by the sum of their sizes. Where the
-            file system cannot, reads go through the cache and are dropped from it afterwards.
+            quarter of memory. A caller that reads many files decides by the sum of their sizes.
+            Where the file system has no direct reads, the page cache is used, and what was read is
+            dropped from it afterwards.
         access: What to tell the operating system about buffered reads: `sequential`, `random`, or
-            `normal` if it shall guess.
+            `normal` to let it guess.
 
-    Takes no memory of its own but for at most 8 MB of aligned buffers shared by all readers.
+    A local reader takes no memory of its own but for at most 8 MB of aligned buffers, which all of
+    them share.
     """
     if location.is_remote:
         return remote.RemoteReader(location)
@@ -37,7 +39,7 @@ def open_reader(
 
 
 def describe_reading(location: Location, *, direct: bool) -> str:
-    """Return how the file is read, for `explain()`; a disk that is not known yet is measured for that."""
+    """Return how the file is read, for `explain()`; a disk that was not measured yet is measured now."""
     if location.is_remote:
         return "read in ranges over the network"
     if not direct:

@@ -1,4 +1,4 @@
-"""From what a user writes (a path, a list, a glob, a folder, a URL) to the files that are meant."""
+"""From what a user writes (a path, a list, a glob, a folder, a URL) to the files that it names."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from penstock.io.selection import Selection
 if TYPE_CHECKING:
     from penstock.io.remote import listing as remote_listing
 else:
-    remote_listing = lazy("penstock.io.remote.listing")  # It brings asyncio and ssl along.
+    remote_listing = lazy("penstock.io.remote.listing")  # It imports asyncio and ssl.
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -36,11 +36,11 @@ def expand(
     Args:
         paths: A path, a glob (`**` for any depth), a folder, a URL, or several of these.
         suffixes: Which files of a folder to take, such as `(".npy",)`; all of them if empty. Files
-            whose names start with `.` or `_` are notes to someone else, and are left out.
+            whose names start with `.` or `_` (`.git`, `_SUCCESS`) are no data, and never taken.
         recursive: Whether to look into the folders of a folder too.
         storage_options: For URLs: what fsspec needs to know, such as credentials.
-        skipped: A list for the errors of paths that are not there or may not be read: the others are
-            returned, if there are any. Without one, the first is raised.
+        skipped: A list for the errors of paths that do not exist or may not be read; the other paths
+            are returned. Without a list, or if no other path is left, the first error is raised.
 
     Raises:
         MissingFileError: Nothing matches, or a path does not exist.
@@ -93,7 +93,7 @@ def _each(paths: object) -> list[str]:
         paths = [paths]
     if isinstance(paths, bytes) or not isinstance(paths, Iterable):
         raise TypeError(f"paths must be a path or a list of paths, got {type(paths).__name__}.")
-    # The order of a set differs from run to run; sorted, it does not.
+    # Sorted, since the order of a set differs from run to run.
     if isinstance(paths, set | frozenset):
         paths = sorted(paths, key=os.fspath)
     return [_text(path) for path in paths]
@@ -109,13 +109,13 @@ def _text(path: object) -> str:
 
 
 def _local_path(path: str) -> str | None:
-    """Return the local path that is meant, absolute, or None for a URL of somewhere else."""
+    """Return the absolute local path that is meant, or None if it is the URL of a remote file."""
     for scheme in ("file://", "local://"):
         if path.startswith(scheme):
             path = path.removeprefix(scheme).removeprefix("localhost")
             # pathlib writes a space as %20 into a URL, fsspec leaves it as it is.
             path = path if os.path.lexists(path) else unquote(path)
-    if is_url(path) and not os.path.lexists(path):  # a local name may well hold ::
+    if is_url(path) and not os.path.lexists(path):  # a local name may contain ::
         return None
-    # Absolute, so that it means the same in a worker process; links are kept as they are.
+    # Absolute, so that it means the same in a worker process; links are not resolved.
     return str(Path(path).expanduser().absolute())

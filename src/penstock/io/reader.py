@@ -1,4 +1,4 @@
-"""What every reader can do, and how near neighbours among its reads are joined."""
+"""What every reader can do, and how reads that lie close together are joined."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class Range(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads any part of one file into memory of the caller's; safe to use from many threads.
+    """Reads any part of one file into the caller's memory; safe to use from many threads.
 
-    It pickles by location and opens its handle at the first read. A read gives all the bytes asked
-    for or raises a DataError; it never gives fewer.
+    It is pickled as its location, and opens the file at the first read. A read gives all the bytes
+    asked for or raises a DataError; it never gives fewer.
     """
 
     @property
@@ -53,7 +53,7 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the handle; reads under way finish (local) or raise (remote), later ones raise."""
+        """Close the handle; reads under way finish (local) or raise (remote), later ones raise."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -76,7 +76,7 @@ def writable_bytes(buffer: Buffer) -> Bytes:
         )
     if array.dtype == np.uint8 and array.ndim == 1:
         return array
-    # A dtype of no width cannot be seen as bytes.
+    # A dtype of width 0 can't be viewed as bytes.
     return array.reshape(-1).view(np.uint8) if array.nbytes else _EMPTY
 
 
@@ -113,7 +113,7 @@ def short_read(location: Location, offset: int, wanted: int, got: int) -> FileCh
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranges that one read of [start, stop) serves, as pairs of offset and bytes."""
+    """Ranges that are filled from one read of [start, stop); `parts` are pairs of offset and buffer."""
 
     start: int
     stop: int
@@ -127,7 +127,7 @@ class Group:
 
 
 def coalesce(ranges: Sequence[Range], *, gap: int, limit: int) -> list[Group]:
-    """Return the reads that serve `ranges`: neighbours at most `gap` apart, at most `limit` long.
+    """Return the reads that fill `ranges`: ranges at most `gap` apart are joined, to at most `limit` bytes.
 
     >>> part = [Range(offset, bytearray(10)) for offset in (100, 0, 12)]
     >>> [(group.start, group.stop) for group in coalesce(part, gap=8, limit=1000)]

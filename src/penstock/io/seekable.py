@@ -11,10 +11,10 @@ _MOST_PAGES = 16  # 1 MB for the small reads of a library that looks through its
 
 
 class SeekableFile(io.RawIOBase):
-    """Reads a `Reader` from a position on; for one thread at a time.
+    """A seekable file over a `Reader`; for one thread at a time.
 
-    Small reads come from a few pages that are kept, since a library that follows its index asks
-    for a handful of bytes at a time. Closing it leaves the reader open.
+    Small reads come from a few pages that stay in memory, since a library that follows its index
+    asks for a handful of bytes at a time. Closing the file leaves the reader open.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -59,7 +59,7 @@ class SeekableFile(io.RawIOBase):
         return wanted
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return up to `size` bytes, all that is left without one."""
+        """Return up to `size` bytes, or all that are left if it is None or negative."""
         left = max(0, self._reader.size - self._position)
         data = bytearray(left if size is None or size < 0 else min(size, left))
         self.readinto(data)

@@ -1,4 +1,4 @@
-"""Which files of a folder are meant, and what happens to those that can't be read."""
+"""Which files of a folder to take, and what to do with bad ones."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,24 @@ from penstock.errors import DataError, ReadError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which files of a folder are meant: those ending in one of `suffixes`, or all."""
+    """Which files of a folder to take: those ending in one of `suffixes`, or all."""
 
     suffixes: tuple[str, ...] = ()
     recursive: bool = False
     skipped: list[DataError] | None = None
-    """Where the errors of files that can't be read go; None raises them."""
+    """A list for the errors of bad files, which are skipped; None: their errors are raised."""
 
     def takes(self, name: str) -> bool:
-        """Return whether a file of this name is meant."""
+        """Return whether to take a file of this name."""
         return self.may_enter(name) and (not self.suffixes or name.lower().endswith(self.suffixes))
 
     def may_enter(self, name: str) -> bool:
-        """Return whether the name is one of the user's: `.git`, `_SUCCESS` and the like are not."""
+        """Return whether the name may be that of data: `.git`, `_SUCCESS` and the like are not."""
         return not name.startswith((".", "_"))
 
     def missed(self, error: DataError) -> None:
-        """Raise the error of a file that can't be read, or keep it if such files are left out."""
-        # Storage that fails is no bad file.
+        """Raise the error of a bad file, or add it to `skipped` if bad files are skipped."""
+        # A ReadError says that the storage failed, not that the file is bad.
         if self.skipped is None or isinstance(error, ReadError):
             raise error
         self.skipped.append(error)

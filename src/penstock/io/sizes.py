@@ -1,8 +1,8 @@
-"""How much is read at once, whatever the format: found on disks, and good enough everywhere."""
+"""How many bytes are read at once, in all formats: measured on disks, and good enough for other storage."""
 
 READ_NBYTES = 1 << 16
-"""What a random read must have for a disk to run at its full speed."""
+"""A random read must have this many bytes for a disk to run at its full speed."""
 GAP_NBYTES = 1 << 16
-"""Reading over a gap this small is cheaper than another read."""
+"""Reading on over a gap of up to this many bytes is cheaper than another read."""
 PIECE_NBYTES = 1 << 22
-"""No more than this is read at once for rows that lie apart."""
+"""At most this many bytes are read at once for rows that lie apart."""

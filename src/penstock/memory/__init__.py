@@ -1,4 +1,4 @@
-"""Every byte the library holds: how many there may be, who has them, and the buffers themselves."""
+"""The memory that the library holds: the budget, the ledger of who holds how much, and the buffers."""
 
 from penstock.memory.budget import default_budget, format_nbytes, parse_nbytes
 from penstock.memory.ledger import Account, Ledger, process_ledger

@@ -1,4 +1,4 @@
-"""How much memory this process may really use: its cgroup first, then the host."""
+"""How much memory this process may really use, by the limits of its cgroups and by what the host has free."""
 
 import os
 import re
@@ -10,7 +10,7 @@ _UNITS = {"": 1, "B": 1} | {
     for power, prefix in enumerate("KMGT", start=1)
     for suffix, base in (("B", 1000), ("", 1000), ("IB", 1024), ("I", 1024))
 }
-_MOST = 2 << 30  # A pipeline gains nothing from more than this; the rest is the user's.
+_MOST = 2 << 30  # A pipeline gains nothing from more than this; the rest is left to the user.
 # The default budget is half of what is free: the model needs memory too. A quarter would refuse a shuffle
 # window, and the blocks made of it, in a container of 300 MB.
 _SHARE = 2
@@ -29,7 +29,7 @@ def parse_nbytes(size: int | str) -> int:
         if match is None or match[2].upper() not in _UNITS:
             raise ValueError(f"a size must look like '512MB' or '2GiB', got {size!r}.")
         size = int(float(match[1]) * _UNITS[match[2].upper()])
-    nbytes = int(size.__index__())  # A whole number of NumPy's will do as well.
+    nbytes = int(size.__index__())  # Integers of NumPy are accepted, too.
     if nbytes < 1:
         raise ValueError(f"a size must be at least 1 byte, got {nbytes}.")
     return nbytes
@@ -54,7 +54,7 @@ def format_nbytes(nbytes: float) -> str:
 def default_budget(root: Path = Path("/"), *, own_nbytes: int = 0) -> int:
     """Return half of the memory that is free to this process, at most 2 GiB.
 
-    What all streams have together, `own_nbytes`, counts as free: it is what the budget is for.
+    `own_nbytes`, the bytes that all streams have mapped already, count as free: the budget covers them.
     """
     free = min((_host_free(root), *_cgroup_free(root))) + own_nbytes
     return max(1, min(_MOST, free // _SHARE))
@@ -72,7 +72,7 @@ def _host_free(root: Path) -> int:
 
 
 def _cgroup_free(root: Path) -> Iterator[int]:
-    """Yield what each cgroup above this process leaves it, in versions 1 and 2."""
+    """Yield the bytes that each cgroup of this process has free, for cgroups of versions 1 and 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -90,8 +90,8 @@ def _cgroup_free(root: Path) -> Iterator[int]:
 
 
 def _free_along(base: Path, path: str, limit: str, usage: str, cache: str) -> Iterator[int]:
-    # A limit on any ancestor binds. Inside a container the path may be the host's and not exist
-    # here: the mount's own root is then this process's cgroup, and is always looked at.
+    # A limit on any ancestor binds. Inside a container the path may be the host's, and not exist here:
+    # then the root of the mount is the cgroup of this process. So the root is always looked at.
     for folder in (PurePosixPath(path), *PurePosixPath(path).parents):
         group = base / str(folder).lstrip("/")
         try:
@@ -99,12 +99,12 @@ def _free_along(base: Path, path: str, limit: str, usage: str, cache: str) -> It
             if allowed == "max" or int(allowed) >= 1 << 60:
                 continue
             used = int((group / usage).read_text())
-            # Pages of files that nobody uses are counted as used, but go when memory is wanted.
+            # Cached pages of files count as used, but the kernel drops them when memory is needed.
             for line in (group / "memory.stat").read_text().splitlines():
                 if line.startswith(cache + " "):
                     used -= int(line.split()[1])
                 elif line.startswith(cache.replace("inactive", "active") + " "):
-                    used -= int(line.split()[1]) // 2  # As the kernel does for MemAvailable.
+                    used -= int(line.split()[1]) // 2  # Half, as the kernel does for MemAvailable.
         except (OSError, ValueError):
             continue
         yield max(0, int(allowed) - used)

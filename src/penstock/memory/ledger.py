@@ -1,4 +1,4 @@
-"""One ledger a process: what every stream was promised, what it maps, and what its consumer keeps."""
+"""The ledger of a process: what each stream was granted, what it maps, and what its consumer still holds."""
 
 import gc
 import threading
@@ -16,63 +16,63 @@ class Account:
     ledger: "Ledger"
     name: str
     grant: int = 0
-    """Bytes set aside for it, whether in use or not."""
+    """Bytes that are promised to it, whether in use or not."""
     limit: int = 0
-    """Bytes it may go up to when rows turn out longer than was estimated."""
+    """Bytes it may map at most, when rows turn out longer than was estimated."""
     mapped: int = 0
     held: int = 0
-    """Bytes the consumer keeps alive; written off, not waited for."""
+    """Bytes of delivered batches that the consumer still refers to. They are written off, never waited for."""
     peak: int = 0
     held_peak: int = 0
     is_open: bool = False
 
     def open(self, *, budget: int, need: int, want: int, why: str) -> None:
-        """Have `need` to `want` bytes set aside, or raise with the budget that would do."""
+        """Get a grant of `need` to `want` bytes, or raise with the budget that would do."""
         self.ledger.admit(self, budget=budget, need=need, want=want, why=why)
 
     def charge(self, nbytes: int) -> None:
-        """Count `nbytes` more; the caller made sure that they fit."""
+        """Count `nbytes` more as mapped; the caller has made sure that they fit."""
         self.mapped += nbytes
         self.peak = max(self.peak, self.mapped)
 
     def write_off(self, nbytes: int) -> None:
-        """Move bytes from what the stream has to what its consumer keeps."""
+        """Count bytes as held by the consumer, no longer as mapped by the stream."""
         self.mapped -= nbytes
         self.held += nbytes
         self.held_peak = max(self.held_peak, self.held)
 
     def close(self) -> None:
-        """Give the grant back; buffers that the consumer still has go on being counted as held."""
+        """Give the grant back; buffers that the consumer still refers to stay counted as held."""
         with self.ledger.lock:
             self.is_open = False
             self.ledger.accounts.discard(self)
 
 
 class Ledger:
-    """The accounts of one process. A stream gets all it needs when it opens, or is refused."""
+    """The accounts of one process. A stream is granted all it needs when it opens, or is refused."""
 
     def __init__(self) -> None:
         # Reentrant: a buffer may be released by the garbage collector inside any allocation.
         self.lock = threading.RLock()
         self.accounts: set[Account] = set()
         self.reserve_nbytes = 0
-        """Bytes of buffers that nobody uses at the moment."""
+        """Bytes of the idle buffers that closed streams left for the next one."""
         self.drop_reserve: Callable[[], None] = lambda: None
 
     @property
     def granted(self) -> int:
-        """Bytes promised to all open accounts."""
+        """Bytes granted to all open accounts."""
         with self.lock:
             return sum(account.grant for account in self.accounts)
 
     @property
     def mapped(self) -> int:
-        """Bytes that all open accounts have, and those that nobody uses at the moment."""
+        """Bytes that all open accounts have mapped, and those of the idle buffers in the reserve."""
         with self.lock:
             return self.reserve_nbytes + sum(account.mapped for account in self.accounts)
 
     def admit(self, account: Account, *, budget: int, need: int, want: int, why: str) -> None:
-        """Promise an account `need` to `want` bytes, or raise with the budget that would do."""
+        """Grant an account `need` to `want` bytes, or raise with the budget that would do."""
         self._collect_if_short(need, budget)
         with self.lock:
             others = self.granted
@@ -85,7 +85,7 @@ class Ledger:
             self.accounts.add(account)
 
     def extend(self, account: Account, nbytes: int, *, budget: int, why: str) -> None:
-        """Promise an account `nbytes` more, or raise with the budget that would do."""
+        """Grant an account `nbytes` more, or raise with the budget that would do."""
         self._collect_if_short(nbytes, budget)
         with self.lock:
             others = self.granted - account.grant
@@ -99,9 +99,9 @@ class Ledger:
             account.limit += nbytes
 
     def _collect_if_short(self, nbytes: int, budget: int) -> None:
-        """Free caches that nobody can reach any more, if there is no room: they may be in a cycle of garbage.
+        """Run the garbage collector if there is no room: it frees unreachable caches that are part of a cycle.
 
-        Not under the lock: a stream among them waits for its threads, which may need it.
+        Not under the lock: a stream that is collected waits for its threads, which may need the lock.
         """
         if self.accounts and self.granted + nbytes > budget:
             gc.collect()

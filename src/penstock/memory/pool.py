@@ -1,4 +1,4 @@
-"""Buffers on 64 bytes that come back by themselves when the last array that looks at them dies."""
+"""Buffers aligned to 64 bytes, which return to their pool when the last array over them dies."""
 
 import contextlib
 import mmap
@@ -17,7 +17,7 @@ from penstock.memory.ledger import Account, process_ledger
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
 ALIGNMENT = 64
-"""What frameworks take over without a copy starts on so many bytes: the line of a cache."""
+"""Arrays start on multiples of this many bytes (a cache line), so that frameworks need not copy them."""
 _RESERVE_NBYTES = 256 << 20  # Enough for the blocks and windows of one stream.
 
 
@@ -25,7 +25,7 @@ _HUGE = 2 << 20  # The huge page of x86-64 and of most arm64 kernels.
 
 
 def buffer_nbytes(nbytes: int) -> int:
-    """Return the bytes that a buffer for `nbytes` really takes: whole pages, huge ones if it fits."""
+    """Return the bytes that a buffer for `nbytes` really takes: whole huge pages if they waste little, else pages."""
     huge = -(-nbytes // _HUGE) * _HUGE
     if nbytes >= huge - huge // 8:
         return huge
@@ -33,14 +33,14 @@ def buffer_nbytes(nbytes: int) -> int:
 
 
 class _Buffer:
-    """Anonymous memory of its own mapping: aligned, and given back to the system when dropped."""
+    """One anonymous mapping: aligned memory, given back to the system when the buffer is dropped."""
 
     __slots__ = ("address", "is_held", "mapping", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = buffer_nbytes(nbytes)
         self.is_held = False
-        """Whether it is out, and counted as the consumer's."""
+        """Whether it is leased, and counted as held by the consumer."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self.mapping = mmap.mmap(-1, self.nbytes, flags=flags)
         if self.nbytes >= _HUGE:
@@ -51,10 +51,10 @@ class _Buffer:
 
 
 class _Reserve:
-    """Buffers of closed streams, kept for the next one: the next epoch, or the validation data.
+    """Buffers of closed streams, kept for the next stream: the next epoch, or the validation data.
 
-    The first touch of memory can cost more than reading the data does. They are no more than one stream
-    was granted, count as granted, and give way to any stream that needs the room.
+    They are kept because the first touch of new memory can cost more than reading the data does. They take at
+    most what one stream was granted. The ledger counts them, and drops them when a stream needs the room.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _Reserve:
         self._count()
 
     def _count(self) -> None:
-        # Anew each time: Ctrl-C may have come between the last change and its count.
+        # Summed anew each time: Ctrl-C may have struck between the last change and its count.
         process_ledger.reserve_nbytes = sum(buffer.nbytes for buffer in self.buffers)
 
 
@@ -84,7 +84,7 @@ process_ledger.drop_reserve = _reserve.drop
 
 
 def _best(buffers: list[_Buffer], nbytes: int, most: int) -> _Buffer | None:
-    """Remove and return the smallest buffer that fits without waste, of `most` bytes at most."""
+    """Remove and return the smallest buffer of `nbytes` to `most` bytes; none that wastes more than about half."""
     most = min(most, 2 * nbytes + mmap.PAGESIZE)
     fitting = [b for b in buffers if nbytes <= b.nbytes <= most]
     if not fitting:
@@ -95,7 +95,7 @@ def _best(buffers: list[_Buffer], nbytes: int, most: int) -> _Buffer | None:
 
 
 class Lease:
-    """The owner behind the arrays of one block: when it is collected, the buffer goes back.
+    """The owner behind the arrays of one block: when it is collected, the buffer goes back to the pool.
 
     Frameworks keep the memory of a batch for as long as they like (JAX well past the step), so
     only the death of the last view may free it. NumPy keeps the object behind
@@ -115,10 +115,10 @@ class Lease:
 
 
 class _Loan(weakref.ref[Lease]):
-    """A buffer that is out. When its lease is collected, this is appended to those that came back.
+    """A weak reference to a lease, with its buffer. When the lease is collected, the pool's `_returned` gets this.
 
-    By `deque.append` itself, not by a function or `__del__`: the collector may call it in any thread and
-    under any lock, and Ctrl-C can't strike in it.
+    The callback is `deque.append` itself, not a Python function or `__del__`: the collector may call it in any
+    thread and under any lock, and Ctrl-C can't strike inside it.
     """
 
     __slots__ = ("buffer",)
@@ -136,14 +136,14 @@ class Pool:
         self._returned: deque[_Loan] = deque()
 
     def lease(self, nbytes: int) -> Bytes:
-        """Return `nbytes` of memory that nobody else looks at; it is counted until it comes back."""
+        """Return `nbytes` of memory that nothing else refers to; its buffer counts as mapped until it comes back."""
         nbytes = max(nbytes, 1)
         with self._lock:
             self._settle()
             buffer = _best(self._idle, nbytes, self.account.mapped)
             if buffer is None:
                 self._make_room(buffer_nbytes(nbytes))
-                # One of the reserve may be larger than asked for: not larger than there is room.
+                # A buffer of the reserve may be larger than asked for, but not larger than there is room.
                 room = max(self.account.limit, self.account.grant) - self.account.mapped
                 buffer = _reserve.take(nbytes, room) or _Buffer(nbytes)
                 self.account.charge(buffer.nbytes)
@@ -154,7 +154,7 @@ class Pool:
         return np.asarray(lease)
 
     def write_off(self, leases: Iterable["weakref.ref[Lease]"]) -> None:
-        """Count what the consumer still has of a delivered block as held by the consumer."""
+        """Count the buffers of a delivered block that the consumer still refers to as held by the consumer."""
         with self._lock:
             for reference in leases:
                 lease = reference()
@@ -165,10 +165,10 @@ class Pool:
             self._settle()
 
     def close(self) -> None:
-        """Unmap what is idle; what is still looked at is unmapped when the last view dies."""
+        """Give idle buffers to the reserve, or unmap them; leased ones are unmapped when their last view dies."""
         with self._lock:
             self._settle()
-            # Out of here first: a buffer that is in both lists, after Ctrl-C, would be leased twice.
+            # First out of this list: if Ctrl-C left a buffer in both lists, it would be leased twice.
             while self._idle:
                 _reserve.put(self._idle.pop(), self.account.grant)
             self.account.mapped = 0

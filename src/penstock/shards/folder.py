@@ -1,8 +1,8 @@
 """A folder of shards while it is being filled: a lock, a journal of finished shards, a manifest last.
 
-Whoever fills it holds a lock on the folder, which the kernel lets go of when they die. What is
-finished is in the journal, so that the next one goes on from there; what is not has a hidden name,
-and is removed.
+The process that fills the folder holds a lock on it, which the kernel releases when the process dies. Finished
+shards are listed in the journal, so that the next process goes on after them. Files of unfinished shards have
+hidden names, and are removed.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ class ShardFolder:
     def open(
         path: Path, layouts: Sequence[FieldLayout], inputs: dict[str, Any]
     ) -> "ShardFolder | None":
-        """Return the folder, with what was finished of the same `inputs`; None if another fills it.
+        """Return the folder, with the shards finished from the same `inputs`; None if another process fills it.
 
-        What was left unfinished of other inputs is removed.
+        An unfinished folder that was made from other inputs is emptied first.
         """
         try:
             fd = _lock(path)
@@ -62,7 +62,7 @@ class ShardFolder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether somebody finished it."""
+        """Whether all of it is finished: it has a manifest."""
         return (self.path / NAME).exists()
 
     def _start(self, inputs: Any) -> None:
@@ -80,7 +80,7 @@ class ShardFolder:
                 self.finished[line["shard"]] = shard_from_json(line)
                 self.cursors[line["shard"]] = line["cursor"]
         self._remove_strays()
-        # Written anew: its last line may be cut off.
+        # The journal is written anew: its last line may be cut off.
         text = [json.dumps(inputs)]
         text += [self._line(number) for number in self.finished]
         fresh = self.path / _FRESH
@@ -89,7 +89,7 @@ class ShardFolder:
         self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def _remove_strays(self) -> None:
-        """Remove all files but those of finished shards: nobody else may write here."""
+        """Remove all files but those of finished shards (nobody else may write here); forget shards that lack files."""
         listed = {name for shard in self.finished.values() for name in shard.files} | {JOURNAL}
         for entry in list(self.path.iterdir()):
             if entry.name not in listed:
@@ -109,7 +109,7 @@ class ShardFolder:
         return ShardWriter(self.path, number, self.layouts)
 
     def record(self, shard: ShardWriter, cursor: Any = None) -> None:
-        """Finish a shard, and put it into the journal; its files are on disk by then."""
+        """Finish a shard, and list it in the journal once its files are on disk."""
         self.finished[shard.number] = shard.finish()
         self.cursors[shard.number] = cursor
         try:
@@ -128,7 +128,7 @@ class ShardFolder:
         return manifest
 
     def close(self) -> None:
-        """Let others fill it; what is finished stays, and a folder with nothing in it goes."""
+        """Release the lock, so that others may fill the folder; if no shard is finished, remove the folder."""
         if self._journal >= 0:
             os.close(self._journal)
             self._journal = -1
@@ -142,14 +142,14 @@ class ShardFolder:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Return whether a folder is one that was never finished."""
+    """Return whether penstock began to fill a folder, and never finished."""
     return (folder / JOURNAL).exists() and not (folder / NAME).exists()
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder is one that was filled or is being filled, or has nothing in it."""
+    """Return whether a folder is empty, or filled by penstock, or being filled."""
     is_empty = next(folder.iterdir(), None) is None
-    # In the order in which another process makes one from the other.
+    # In the order in which another process makes these files: none is removed before the next is there.
     return is_empty or any((folder / name).exists() for name in (_FRESH, JOURNAL, NAME))
 
 
@@ -167,7 +167,7 @@ def _lock(path: Path) -> int | None:
         except BlockingIOError:
             os.close(fd)
             return None
-        except FileNotFoundError:  # Whoever had it removed or renamed it meanwhile.
+        except FileNotFoundError:  # The process that had the lock removed or renamed it.
             pass
         except BaseException:
             os.close(fd)
@@ -176,7 +176,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _lines(journal: Path) -> list[Any] | None:
-    """Return what a journal says, up to a line that is cut off; None if there is none."""
+    """Return the lines of a journal, up to one that is cut off; None if there is no journal."""
     try:
         text = journal.read_text()
     except FileNotFoundError:

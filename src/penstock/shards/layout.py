@@ -1,10 +1,10 @@
-"""Which plain arrays a field is kept in: one where rows are of one size, values and offsets elsewhere.
+"""Which plain arrays hold a field: one array if rows are of one size, else values and offsets.
 
 - rows of one size: `x`, whose row i is row i;
 - text: `x.values`, bytes one after the other, and `x.offsets`: row i is `values[offsets[i]:offsets[i + 1]]`;
-- rows of any length: `x.values` and `x.offsets`, likewise; where more than the length differs,
+- rows that differ in length: `x.values` and `x.offsets`, likewise; if they differ in more than the length,
   `values` is flat and `x.shapes` has the shape of each row;
-- arrays of text: `x.items` tells where each text starts in `values`, and `x.offsets` counts items.
+- arrays of text: `x.items` says where each text starts in `values`, and `x.offsets` counts items.
 """
 
 import re
@@ -17,7 +17,7 @@ import numpy as np
 from penstock.core.spec import ArraySpec
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-_MAX_STEM = 100  # A name has at most 255 bytes, and the rest of it takes up to 40.
+_MAX_STEM = 100  # A file name has at most 255 bytes, and what follows the stem takes up to 40.
 _ROLES = ("", ".values", ".offsets", ".shapes", ".items")
 _INT = np.dtype(np.int64)
 _BYTE = np.dtype(np.uint8)
@@ -25,7 +25,7 @@ _BYTE = np.dtype(np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class ArrayLayout:
-    """One array of a field: what comes after the field's name, and what an entry of it is."""
+    """One array of a field: what follows the field's name in the file name, and dtype and shape of an entry."""
 
     role: str
     dtype: np.dtype[Any]
@@ -46,12 +46,12 @@ class FieldLayout:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether one array holds it all."""
+        """Whether one array holds the whole field."""
         return self.spec.is_fixed
 
     @property
     def inner_shape(self) -> tuple[int, ...] | None:
-        """What an entry of `values` is, where only the length of rows differs; None elsewhere."""
+        """The shape of an entry of `values`, if rows differ only in length; else None."""
         shape = self.spec.shape
         if self.spec.is_text or not shape or None in shape[1:]:
             return None
@@ -89,7 +89,7 @@ class FieldLayout:
 
 
 def layouts_of(names: Sequence[str], specs: Sequence[ArraySpec]) -> tuple[FieldLayout, ...]:
-    """Return a layout for each field, with names that are safe, and of which no two are alike.
+    """Return a layout for each field, with safe file names, no two of them alike.
 
     >>> [one.stem for one in layouts_of(["x", "../x", "X"], [ArraySpec((), "i4")] * 3)]
     ['x', 'x_2', 'X_3']
@@ -99,7 +99,7 @@ def layouts_of(names: Sequence[str], specs: Sequence[ArraySpec]) -> tuple[FieldL
     for name, spec in zip(names, specs, strict=True):
         plain = _UNSAFE.sub("_", name)[:_MAX_STEM].lstrip("._-") or "field"
         stem, number = plain, len(layouts) + 1
-        # Compared in lower case: some file systems see no difference.
+        # Compared in lower case: some file systems ignore case.
         while taken & {f"{stem}{role}".lower() for role in _ROLES}:
             stem, number = f"{plain}_{number}", number + 1
         taken |= {f"{stem}{role}".lower() for role in _ROLES}

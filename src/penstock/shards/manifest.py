@@ -1,6 +1,6 @@
 """The manifest of a folder of `.npy` shards: what a row is, which files there are, what they hold.
 
-It is written last, in one step: a folder without it is not whole.
+It is written last, in one step: a folder without a manifest is not whole.
 
     {"format": "penstock-npy", "version": 1, "num_rows": 5,
      "row": {"image": "image", "label": "label"},
@@ -8,7 +8,7 @@ It is written last, in one step: a folder without it is not whole.
      "shards": [{"num_rows": 5, "files": {"image-00000.npy": {"nbytes": ..., "crc32": "0c5d..."}}}],
      "made_from": {"fingerprint": "...", "stages": [...], "files": [...]}}
 
-`row` is the nest of a row, a list standing for a tuple. `crc32` is that of the array's bytes, as
+`row` is the nest of a row; a list stands for a tuple. `crc32` is that of the array's bytes, as
 `zlib.crc32(np.load(file))` computes it.
 """
 
@@ -29,9 +29,9 @@ from penstock.shards.writing import FileRecord, ShardRecord
 NAME = "manifest.json"
 FORMAT = "penstock-npy"
 VERSION = 1
-MAX_NBYTES = 1 << 28  # Of a manifest of a million files.
+MAX_NBYTES = 1 << 28  # Enough for a million files.
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_PAIRS = "__pairs__"  # Keys that are not text, which JSON has no place for.
+_PAIRS = "__pairs__"  # Marks a dict with keys that are not text, which JSON can't hold as keys.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Manifest:
     """What a folder of shards holds."""
 
     row: Any
-    """The nest of a row, with the stem of a field's files for each leaf."""
+    """The nest of a row as JSON; each leaf is the stem of a field's files."""
     layouts: tuple[FieldLayout, ...]
     shards: tuple[ShardRecord, ...]
     made_from: dict[str, Any]
@@ -55,7 +55,7 @@ class Manifest:
         return sum(file.nbytes for shard in self.shards for file in shard.files.values())
 
     def write(self, folder: Path) -> None:
-        """Write it in one step: from now on the folder is whole."""
+        """Write the manifest in one step: from now on the folder is whole."""
         value = {
             "format": FORMAT,
             "version": VERSION,
@@ -86,7 +86,7 @@ def row_from_json(value: Any) -> Any:
 
 
 def parse_manifest(text: bytes, *, file: str) -> Manifest:
-    """Return what a manifest says; raise DataError if it is none, or damaged."""
+    """Return the manifest that a text holds; raise DataError if it is no manifest, or damaged."""
 
     def wrong(problem: str) -> DataError:
         return DataError(problem, file=file, cure="Write the folder again with ds.write(...).")
@@ -125,7 +125,7 @@ def shard_to_json(shard: ShardRecord) -> dict[str, Any]:
 
 
 def shard_from_json(value: dict[str, Any]) -> ShardRecord:
-    """Return what `shard_to_json` wrote; raises what a wrong type or key does."""
+    """Return the shard that `shard_to_json` wrote; raises KeyError, TypeError, ValueError or AttributeError."""
     files = {
         str(name): FileRecord(int(one["nbytes"]), int(one["crc32"], 16))
         for name, one in value["files"].items()

@@ -1,4 +1,4 @@
-"""Folders that `write` or `cache` made: shards of plain `.npy` files, and a manifest."""
+"""Reads the folders that `write` or `cache` made: shards of plain `.npy` files, and a manifest."""
 
 import math
 import os
@@ -32,7 +32,7 @@ _HOW = "read in place"
 
 
 def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> FileRows | None:
-    """Return the rows of a folder with a manifest in it, or of the manifest; None if it has none."""
+    """Return the rows of a folder with a manifest, given the folder or the manifest; None for anything else."""
     if not isinstance(paths, str | os.PathLike):
         return None
     text = os.fspath(paths)
@@ -64,7 +64,7 @@ def read_manifest(folder: str, storage_options: Mapping[str, Any] | None = None)
 
 
 def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
-    """Return the rows of all shards, with the nest that they had; reads headers."""
+    """Return the rows of all shards, with the nest they were written with; reads the header of each file."""
     nest = row_from_json(manifest.row) if request.fields is None else request.fields
     names, structure = flatten(nest)
     known = {layout.stem: layout for layout in manifest.layouts}
@@ -108,7 +108,7 @@ def open_shard(
     direct: bool,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Part, Location]:
-    """Return the fields of one shard, and its first file; checks names, sizes and headers."""
+    """Return one shard as a part, and the location of its first file; checks names, sizes and headers."""
     leaves: dict[str, Leaf] = {}
     locations: list[Location] = []
     for layout in layouts:

@@ -1,4 +1,4 @@
-"""Rows that come one after the other, cut into shards and written as they come."""
+"""Writes rows that come one after the other, cut into shards, as they come."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from penstock.shards.folder import ShardFolder
 from penstock.shards.writing import ShardWriter, varying_nbytes
 
 SHARD_NBYTES = 256 << 20
-MAX_SHARDS = 128  # Where it can be told: a reader keeps each file open.
+MAX_SHARDS = 128  # If the number of rows is known. A stream has a reader for each file, so there must not be many.
 
 
 class ShardSequence:
-    """Writes parcels to a folder, from the first shard that is not finished there on.
+    """Writes parcels to a folder, beginning with the first shard that is not finished there.
 
-    Where a shard ends depends on the rows alone, not on how they are cut into parcels: after
-    `shard_rows`, or with the row that fills it where rows differ in size.
+    Where a shard ends depends on the rows alone, not on how they are cut into parcels: after `shard_rows`
+    rows, or, where rows differ in size, after the row that brings the shard to 256 MB.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class ShardSequence:
         for number in [one for one in folder.finished if one > self.number]:
             del folder.finished[number], folder.cursors[number]
         self.num_rows = sum(folder.finished[one].num_rows for one in range(self.number))
-        """Rows written, in finished shards and in this one."""
+        """Rows written, in finished shards and in the one being written."""
         self.cursor: Cursor = folder.cursors.get(self.number - 1)
-        """Where the input stands after the finished shards; None is at its start."""
+        """Where the input stands after the finished shards; None at its start, and after the last shard."""
         self._by_nbytes = shard_rows is None and not all(f.spec.is_fixed for f in node.fields)
         self._shard_rows = shard_rows or default_shard_rows(node)
         self._fixed_nbytes = sum(f.nbytes for f in node.fields if f.spec.is_fixed)
@@ -42,7 +42,7 @@ class ShardSequence:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last row was written already: only the last shard is followed by no cursor."""
+        """Whether the last row is written already: only the last shard is recorded without a cursor."""
         return self.number > 0 and self.cursor is None
 
     def add(self, parcel: Parcel) -> None:
@@ -63,7 +63,7 @@ class ShardSequence:
             start = stop
 
     def _stop(self, start: int, size: int, weights: Any) -> tuple[int, bool]:
-        """Return where the shard takes rows up to, and whether it is full then."""
+        """Return up to which row the shard takes the parcel, and whether the shard is full then."""
         assert self._shard is not None
         if weights is None:
             stop = min(size, start + self._shard_rows - self._shard.num_rows)
@@ -82,20 +82,20 @@ class ShardSequence:
         self.cursor = cursor
 
     def finish(self) -> None:
-        """Finish the last shard; without any row, there is one that is empty."""
+        """Finish the last shard; if there was no row at all, write one empty shard."""
         if self._shard is None and not self.number:
             self._shard = self.folder.shard(0)
         if self._shard is not None:
             self._record(None)
 
     def close(self) -> None:
-        """Let go of a shard that is not finished."""
+        """Close and remove the shard that is not finished, if there is one."""
         if self._shard is not None:
             self._shard.close()
             self._shard = None
 
 
 def default_shard_rows(node: Node) -> int:
-    """Return how many rows make a shard of 256 MB, or of more where there would be too many."""
+    """Return how many rows make a shard of 256 MB, or a larger one if there would be more than `MAX_SHARDS`."""
     rows = rows_per_block(node, SHARD_NBYTES)
     return rows if node.num_rows is None else max(rows, -(-node.num_rows // MAX_SHARDS))

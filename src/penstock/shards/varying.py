@@ -1,6 +1,5 @@
-"""Rows of differing sizes that lie in files as values and offsets."""
+"""Reads rows of differing sizes, which lie in files as values and offsets."""
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -15,21 +14,22 @@ from penstock.core.rows import Context, RowSet
 from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.io.reader import Reader
-from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
+from penstock.io.sizes import PIECE_NBYTES
 from penstock.shards.layout import ArrayLayout, FieldLayout
 from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.readers import reader_of
 
 
 class Entries(Protocol):
-    """One array of a field, of which any run of entries can be read."""
+    """One stored array of a field; any run of its entries can be read."""
 
     name: str
     num_entries: int
     layout: ArrayLayout
 
     def read(self, start: int, stop: int, context: Context) -> Array:
-        """Return entries `start` to `stop`, in memory of the stream's."""
+        """Return entries `start` to `stop`, in memory allocated by the context."""
         ...
 
 
@@ -67,13 +67,13 @@ class StoredEntries:
 
 
 def room_for(layout: ArrayLayout, num_entries: int, context: Context) -> tuple[Array, Array]:
-    """Return memory for entries, as bytes and as what they are."""
+    """Return memory for entries, as bytes and as an array of their dtype and shape."""
     memory = context.allocate(num_entries * layout.entry_nbytes)
     return memory, typed(memory, 0, (num_entries, *layout.shape), layout.dtype)
 
 
 class VaryingRows(Leaf):
-    """Text, or arrays whose shapes differ: a run of rows is a run of values."""
+    """Text, or arrays whose shapes differ: the values of consecutive rows lie one after the other."""
 
     chunk_rows = 1
 
@@ -92,20 +92,20 @@ class VaryingRows(Leaf):
         self.how = how
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
-        """Read a slice at once, scattered rows by as few runs as is sensible."""
+        """Read a slice at once, and scattered rows in as few runs as is sensible."""
         if isinstance(rows, slice):
             self._put(self._column(rows.start, rows.stop, context), sink, context)
             return
-        for first, last, slots, picked in scattered(rows, self.field.nbytes):
+        for first, last, slots, picked in near_rows(rows, self.field.nbytes):
             column = self._column(first, last, context).take(picked, context.allocate)
             self._put(column, sink.at(slots), context)
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield each row: a wrong offset spoils the two beside it."""
+        """Yield each row by itself: a wrong offset makes only the two rows beside it bad."""
         return zip(range(start, stop), range(start + 1, stop + 1), strict=True)
 
     def _put(self, column: Text | Ragged, sink: Sink, context: Context) -> None:
-        if isinstance(sink, Fixed):  # Batches, of which some are cut short.
+        if isinstance(sink, Fixed):  # Batches, some of them cut short.
             assert isinstance(column, Ragged)
             sink.put_lengths(column.shapes[:, 0])
             for row in range(len(column)):
@@ -162,27 +162,14 @@ class VaryingRows(Leaf):
         return DataError(problem, file=self.arrays[role].name, row=row, cure=cure)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of what is read besides the rows, and of those that lie between them."""
+        """Return the bytes of offsets and shapes, and of unwanted rows that are read because they lie in between."""
         own = max(
             num_rows * self.field.nbytes, min(PIECE_NBYTES, self.num_rows * self.field.nbytes)
         )
         return own + 64 * num_rows
 
 
-def scattered(rows: Index, row_nbytes: int) -> Iterator[tuple[int, int, Index, Index]]:
-    """Yield runs of rows that lie near each other: first, end, slots, and which of the run they are."""
-    width = max(1, row_nbytes)
-    order = np.argsort(rows, kind="stable")
-    ascending = rows[order]
-    far = np.diff(ascending) > max(1, GAP_NBYTES // width)
-    cells = np.diff(ascending // max(1, PIECE_NBYTES // width)) != 0
-    edges = [0, *(np.flatnonzero(far | cells) + 1).tolist(), len(rows)]
-    for start, stop in itertools.pairwise(edges):
-        first, last = int(ascending[start]), int(ascending[stop - 1])
-        yield first, last + 1, order[start:stop], ascending[start:stop] - first
-
-
 def average_nbytes(layout: FieldLayout, values_nbytes: int, num_rows: int) -> int:
-    """Return the bytes a row on the average, with what offsets and shapes take in memory."""
+    """Return the average bytes of a row, with those of its offset and shape in memory."""
     mean = values_nbytes // max(1, num_rows)
     return mean + (8 if layout.spec.is_text and not layout.spec.shape else 16)

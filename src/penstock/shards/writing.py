@@ -77,12 +77,12 @@ class ArrayFile:
             raise write_failure(error, file=str(self.path)) from error
 
     def flush(self) -> None:
-        """Bring what was written to the disk, and out of the page cache."""
+        """Bring what was written to the disk, and drop it from the page cache."""
         try:
             os.fdatasync(self.fd)
         except OSError as error:
             raise write_failure(error, file=str(self.path)) from error
-        with contextlib.suppress(OSError):  # Only advice.
+        with contextlib.suppress(OSError):  # It is only advice to the kernel.
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def finish(self) -> FileRecord:
@@ -98,7 +98,7 @@ class ArrayFile:
         return FileRecord(self.nbytes, self.crc32)
 
     def close(self, *, is_finished: bool) -> None:
-        """Let go of the file, and remove it unless it has its name."""
+        """Close the file, and remove it unless it is finished."""
         os.close(self.fd)
         if not is_finished:
             with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ class ArrayFile:
 
 
 class ShardWriter:
-    """The files of one shard. Takes no memory but for a copy of a column that has gaps in it."""
+    """The files of one shard. Takes no memory, except to copy ragged rows with gaps, and arrays of text."""
 
     def __init__(self, folder: Path, number: int, layouts: Sequence[FieldLayout]) -> None:
         self.number = number
@@ -159,7 +159,7 @@ class ShardWriter:
         return ShardRecord(self.num_rows, records)
 
     def close(self) -> None:
-        """Let go of the files; those of a shard that is not finished are removed."""
+        """Close the files; those of a shard that is not finished are removed."""
         for files in self.files:
             for file in files.values():
                 file.close(is_finished=self._is_finished)
@@ -180,7 +180,7 @@ def _append_varying(
         return
     shapes = _shapes(column, start, stop)
     sizes = shapes.prod(axis=1) if layout.inner_shape is None else shapes[:, 0]
-    if isinstance(column, Fixed):  # Batches, of which some are cut short.
+    if isinstance(column, Fixed):  # Batches, some of them cut short.
         before = files["values"].num_entries
         for row in range(start, stop):
             files["values"].append(column.value(row))
@@ -200,7 +200,7 @@ def _append_varying(
 
 
 def _packed(column: Ragged, start: int, stop: int, allocate: Allocate) -> "npt.NDArray[Any] | Text":
-    """Return the values of rows with no gap between them; a view where there is none."""
+    """Return the values of rows without gaps: a view where there are none, else a copy."""
     starts, sizes = column.starts[start:stop], column.shapes[start:stop].prod(axis=1)
     if not isinstance(column.values_, Text) and (starts[1:] == (starts + sizes)[:-1]).all():
         return column.values_[starts[0] : starts[-1] + sizes[-1]]
@@ -220,7 +220,7 @@ def _shapes(column: Fixed | Ragged, start: int, stop: int) -> Index:
 
 
 def varying_nbytes(block: Block, size: int) -> Index:
-    """Return the bytes of each row of a block in its columns of text and ragged rows."""
+    """Return the bytes that each row of a block takes in columns of text and of ragged rows."""
     total = np.zeros(size, np.int64)
     for column in block.columns:
         if isinstance(column, Text):
@@ -249,5 +249,5 @@ def _each(column: Fixed, start: int, stop: int, append: Callable[[npt.NDArray[An
     if rows.flags.c_contiguous:
         append(rows)
         return
-    for row in rows:  # Batches, each on 64 bytes: there are gaps between them.
+    for row in rows:  # Batches, each aligned to 64 bytes: there are gaps between them.
         append(row[None])

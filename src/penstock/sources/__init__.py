@@ -1,1 +1,1 @@
-"""Where rows live: one file a format."""
+"""Where rows come from: one module for each format."""

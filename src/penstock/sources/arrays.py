@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.sources import opened
     from penstock.sources.reading import chunked, file_rows
 else:
-    # For arrays on storage: `import penstock` does not wait for all that reads them.
+    # Needed for arrays on storage only: `import penstock` does not wait for these modules.
     chunked = lazy("penstock.sources.reading.chunked")
     file_rows = lazy("penstock.sources.reading.file_rows")
     opened = lazy("penstock.sources.opened")
@@ -54,11 +54,11 @@ class Arrays(Rows):
             leaf.read_runs(runs, sink, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what the copies that NumPy or a lazy array makes on the way take."""
+        """Return the bytes of the copies that NumPy or a lazy array makes on the way."""
         return max(leaf.staging_nbytes(num_rows) for leaf in self.leaves)
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes of decoded chunks that are kept because two reads share them."""
+        """Return the bytes of decoded chunks that are retained because two reads share them."""
         return sum(leaf.retained_nbytes() for leaf in self.leaves)
 
     def locate(self, row: int, epoch: int) -> str:
@@ -70,7 +70,7 @@ class Arrays(Rows):
         return f"from_arrays({', '.join(leaf.describe() for leaf in self.leaves)})"
 
     def fingerprint(self) -> Any:
-        """Return the fields and the number of rows, and on storage what windows are cut by."""
+        """Return the fields, the number of rows and, on storage, the sizes that a shuffle's windows depend on."""
         specs = [field.spec.to_json() for field in self.fields]
         layout = [] if self.chunk_rows is None else [self.chunk_rows, self.row_nbytes]
         return ["arrays", specs, self.num_rows, *layout]
@@ -81,7 +81,7 @@ class Arrays(Rows):
 
 
 def _is_in_memory(value: Any) -> bool:
-    """Whether there is surely no file behind an array."""
+    """Return whether a value is surely in memory, with no file behind it."""
     found = value
     while type(found) is np.ndarray:
         found = found.base

@@ -1,4 +1,4 @@
-"""from_files: which files, in which format. How a format is read is a module of its own."""
+"""from_files: finds the files and their format. Each format is read by a module of its own."""
 
 import importlib
 import os
@@ -20,7 +20,7 @@ from penstock.sources.reading.parts import Request
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The endings of its files, and the module that opens them, imported when it is needed."""
+    """A format: the endings of its files, and the module that opens them, imported when it is needed."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -82,7 +82,7 @@ def open_files(
 def _listed(
     paths: PathLike | Iterable[PathLike], format: FormatName | None, request: Request
 ) -> list[Location]:
-    """Return the files that are meant: in a folder, those whose endings are known."""
+    """Return the files that `paths` names: in a folder, those whose endings are known."""
     suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
     bad = request.skipped if request.skip else None
     try:
@@ -99,7 +99,7 @@ def _listed(
         if format == "images":
             raise
         try:
-            # Of a folder of folders: images, one folder a class. Else all files have odd names.
+            # Without a format: folders of images, one folder a class. With one: files of any ending.
             found = FORMATS["images"].suffixes if format is None else ()
             return expand(paths, suffixes=found, recursive=format is None, skipped=bad)
         except MissingFileError:

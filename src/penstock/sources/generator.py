@@ -37,7 +37,7 @@ def generated(
 
 
 class _Restart:
-    """An iterable object as a function that starts it."""
+    """A function that starts an iterable object anew."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         if iter(rows) is rows:
@@ -54,10 +54,11 @@ class _Restart:
 
 
 class GeneratorFlow(Flow):
-    """The rows that a generator yields, from its start; the cursor counts them.
+    """The rows that a generator yields; the cursor is (rows before a parcel, state, rows of it used).
 
-    A generator can't be put back: resuming starts it anew and throws away what was used, unless the
-    iterator has `state()` and `restore(state)`.
+    A generator can't be rewound: a resume starts it anew and throws away what was used, unless the
+    iterator has `state()` and `restore(state)`. The state in the cursor is that of the iterator before
+    the parcel, or None.
     """
 
     def __init__(self, function: UserFunction, spec: Any, *, length: int | None) -> None:
@@ -126,7 +127,7 @@ class GeneratorFlow(Flow):
         return (ahead + 3) * self.block_nbytes(rows_per_block(self, block_nbytes))
 
     def notes(self) -> tuple[str, ...]:
-        """Return that resuming costs time."""
+        """Return the note that resuming costs time."""
         note = (
             "a generator can only be read forward: a resume runs it again and throws away what was "
             "used, unless its iterator has state() and restore(state). cache() keeps the rows."
@@ -145,7 +146,7 @@ class GeneratorFlow(Flow):
 
 
 class _Filler:
-    """Copies rows into one block: natively where they are just as declared, else the plain way."""
+    """Copies rows into one block: natively if they are just as declared, else checked and cast first."""
 
     def __init__(self, flow: GeneratorFlow, block: Block, first: int) -> None:
         self.flow = flow
@@ -180,7 +181,7 @@ class _Filler:
         return self.number
 
     def _native(self) -> RowFiller | None:
-        """Return what copies rows that are a tuple, a dict or an array, of fixed shapes."""
+        """Return the native filler, for rows that are a tuple, a dict or an array of fixed shapes; else None."""
         columns = tuple(sink.rows for sink in self.sinks if isinstance(sink, Fixed))
         if len(columns) < len(self.sinks):
             return None

@@ -36,11 +36,11 @@ from penstock.sources.reading.parts import (
 from penstock.sources.reading.readers import reader_of
 from penstock.sources.reading.regions import Region
 
-_TEXT_SAMPLE = 256  # Values of variable length that are looked at, to know how long they are.
+_TEXT_SAMPLE = 256  # Values of variable length that are read to estimate their length.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
-    """Return the datasets of files; reads what HDF5 keeps on them."""
+    """Return the datasets of files; reads their metadata."""
     opened = attempt_each(locations, lambda location: _open(location, locations, request), request)
     return rows_of(*opened, request)
 
@@ -66,14 +66,14 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
 
 
 class Handle:
-    """An open file; HDF5 does one thing at a time, so whoever reads holds `lock`."""
+    """An open file; HDF5 does one thing at a time, so a thread that reads holds `lock`."""
 
     def __init__(self, location: Location, reader: Reader) -> None:
         h5py = require("h5py", f"reading {location.suffix or '.h5'}", "hdf5")
         self.lock = threading.Lock()
         self.stream = SeekableFile(reader)
         try:
-            # Small chunk caches: chunks are decoded whole, and kept by us where two reads share one.
+            # No chunk cache of HDF5's: chunks are decoded whole, and we retain those that two reads share.
             self.file = h5py.File(self.stream, "r", rdcc_nbytes=0)
         except FileError:
             raise
@@ -81,7 +81,7 @@ class Handle:
             raise _damaged(error, str(location)) from error
 
     def close(self) -> None:
-        """Close the file; the reader is closed by who opened it."""
+        """Close the file; its reader stays open, since it is not ours."""
         with self.lock:
             self.file.close()
             self.stream.close()
@@ -131,7 +131,7 @@ def _leaf(
 
 
 def _check_readable(dataset: Any, name: str, file: str) -> None:
-    """Raise if what is asked for is not in this file, or packed by a filter that is not there."""
+    """Raise if the values are in other files, or packed with a filter that is not installed."""
     h5py = require("h5py", "reading .h5", "hdf5")
     if dataset.external or dataset.is_virtual:
         raise DataError(
@@ -177,7 +177,7 @@ def _mean_length(dataset: Any, itemsize: int) -> int:
 
 
 def chunk_rows_of(chunks: Sequence[int] | None) -> int:
-    """Return how many rows a chunk has; a dataset without chunks may be cut anywhere."""
+    """Return how many rows a chunk has; 1 without chunks, since such a dataset may be cut anywhere."""
     return 1 if chunks is None else max(1, int(chunks[0]))
 
 
@@ -207,7 +207,7 @@ class Hdf5Leaf(Chunked):
         self.how = f"HDF5 {packed}, decoded a chunk at a time, one file by one thread"
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows that h5py read into memory of ours."""
+        """Return rows that h5py reads into memory from `context.allocate`."""
         reader = reader_of(self.location, context, direct=self.direct)
         handle = context.resources.get(
             ("hdf5", self.location.url), lambda: Handle(self.location, reader)
@@ -225,7 +225,7 @@ class Hdf5Leaf(Chunked):
 
 
 def decode_dataset(dataset: Any, leaf: Chunked, start: int, stop: int, context: Context) -> Values:
-    """Return some rows of an open dataset, in memory of ours."""
+    """Return rows `start` to `stop` of an open dataset, in memory from `context.allocate`."""
     spec = leaf.field.spec
     if spec.is_fixed:
         values = leaf.memory(stop - start, context)
@@ -240,7 +240,7 @@ class OpenedDataset(Chunked):
     """A dataset that the user has open, and keeps open: for `from_arrays`."""
 
     overhead = 2
-    _lock = threading.Lock()  # One for all: a file may be open under several objects.
+    _lock = threading.Lock()  # One for all: several objects may be the same file.
 
     def __init__(self, dataset: Any, name: str) -> None:
         file = str(dataset.file.filename)
@@ -252,7 +252,7 @@ class OpenedDataset(Chunked):
         self.how = "open HDF5 dataset, decoded a chunk at a time, by one thread"
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows that h5py read into memory of ours."""
+        """Return rows that h5py reads into memory from `context.allocate`."""
         with self._lock:
             if not self.dataset:
                 raise DataError(

@@ -29,7 +29,7 @@ from penstock.sources.reading.parts import (
 )
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
-_MOST_PIXELS = 1 << 28  # An image that claims more is a trap, or needs a tool of its own.
+_MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
@@ -65,7 +65,7 @@ class ImageRows(SkippableRows):
         self.names = names
         self.structure = structure
         self.size = size
-        # Of all that there are: a bad image must not change the number of a class.
+        # The classes of all files: skipping a bad image must not change the number of a class.
         self.classes = tuple(sorted({_label(location) for location in locations}))
         self.is_sampled = False
         image = self._image_field(request) if "image" in names else Field(ArraySpec((), np.int64))
@@ -78,7 +78,7 @@ class ImageRows(SkippableRows):
         self.image = image
 
     def _image_field(self, request: Request) -> Field:
-        """Return the field of images that may differ in size; leaves out bad ones that it looks at."""
+        """Return the field of the images, from the sizes of some; bad ones among these are skipped."""
         if self.size is not None:
             return Field(ArraySpec((*self.size, 3), np.uint8))
         step = -(-len(self.locations) // _MOST_LOOKED_AT)
@@ -133,7 +133,7 @@ class ImageRows(SkippableRows):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of an image as it lies in its file, decoded, and in its final size."""
         largest = max((location.size for location in self.locations), default=0)
-        decoded = 8 * self.image.nbytes  # An image may be far larger than it is wanted.
+        decoded = 8 * self.image.nbytes  # An image may be far larger than the size that is wanted.
         return largest + max(decoded, 1 << 20)
 
     def locate(self, row: int, epoch: int) -> str:
@@ -194,7 +194,7 @@ def _decode(location: Location, size: tuple[int, int] | None) -> Array:
             image = _opened(location, reader)
             _check_pixels(image.width, image.height, location)
             if size is not None:
-                image.draft("RGB", (size[1], size[0]))  # JPEG decodes to a smaller size for less.
+                image.draft("RGB", (size[1], size[0]))  # Makes decoding a JPEG cheaper.
             image = image.convert("RGB")
             if size is not None and image.size != (size[1], size[0]):
                 image = image.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
@@ -215,7 +215,7 @@ def _check_pixels(width: int, height: int, location: Location) -> None:
 
 
 def _damaged(error: Exception, location: Location) -> DataError:
-    # Pillow names the object that it was given to read.
+    # Pillow's message would name our file object, not the file.
     why = "no format that Pillow knows" if "cannot identify" in str(error) else str(error)
     return DataError(
         f"can't be decoded: {why}",

@@ -27,7 +27,7 @@ def _open(location: Location, *, direct: bool) -> Part:
 
 
 def leaf_of_header(location: Location, header: NpyHeader, field: str, *, direct: bool) -> Leaf:
-    """Return the rows of an array that lies in a file as its header says."""
+    """Return the leaf of an array that lies in a file as its header says."""
     if not header.shape:
         raise no_rows(str(location), field)
     is_spread = header.fortran_order and len(header.shape) > 1

@@ -37,7 +37,7 @@ from penstock.sources.reading.parts import (
     unequal_lengths,
 )
 
-_CHECK_NBYTES = 1 << 24  # What is checked at once: a stream that is closed does not wait for more.
+_CHECK_NBYTES = 1 << 24  # Checked at once: a stream that is closing waits for no more.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Node:
@@ -66,7 +66,7 @@ def open_format(locations: Sequence[Location], request: Request) -> Node:
 def _open(location: Location, request: Request) -> "Part | DeflatedPart":
     names = request.names
     with open_reader(location) as reader:
-        members = {member.name.removesuffix(".npy"): member for member in read_members(reader)}
+        members = {member.field: member for member in read_members(reader)}
         chosen = members if names is None else {n: members[n] for n in names if n in members}
         headers = {name: read_array_header(reader, member) for name, member in chosen.items()}
     check_names(str(location), names or (), members)
@@ -117,8 +117,8 @@ class DeflatedPart:
 class DeflatedFlow(SkippableFlow):
     """The rows of deflated archives, unpacked from front to back; the cursor is (file, row).
 
-    Under `skip` each archive is unpacked once before its first row is handed out: its checksum stands
-    at its end, and rows of a damaged one are not to be trusted. That is done ahead on threads.
+    Under `skip` each archive is unpacked once before its first row is handed out: its checksum is at
+    its end, and rows of a damaged archive can't be trusted. Threads do that ahead of time.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class DeflatedFlow(SkippableFlow):
         self.num_rows = sum(part.num_rows for part in parts)
 
     def with_errors(self, on_error: str) -> Node:
-        """Return the rows with bad files left out, or raised."""
+        """Return the flow that skips bad files, or the one that raises."""
         other = super().with_errors(on_error)
         other.num_rows = None if on_error == "skip" else sum(part.num_rows for part in self.parts)
         return other
@@ -167,7 +167,7 @@ class DeflatedFlow(SkippableFlow):
             row = 0
 
     def _unpacking(self, part: DeflatedPart, stack: contextlib.ExitStack) -> list[DeflateReader]:
-        """Return what unpacks each field, at its first row."""
+        """Return a reader for each field, at its first row."""
         reader = stack.enter_context(open_reader(part.location))
         unpacked = [
             stack.enter_context(DeflateReader(reader, part.members[name])) for name in self.names
@@ -179,13 +179,13 @@ class DeflatedFlow(SkippableFlow):
     def _checked(
         self, first: int, row: int, context: Context
     ) -> Iterator[tuple[int, Exception | None]]:
-        """Yield the number of each archive, and what is wrong with it, as far as that is known."""
+        """Yield the number of each archive, and its error if the archive was checked and is bad."""
         numbers = range(first, len(self.parts))
         if not self.skip:
             return ((number, None) for number in numbers)
 
         def check(number: int) -> tuple[int, Exception | None]:
-            if number == first and row:  # It was sound when its first rows were handed out.
+            if number == first and row:  # It was checked before its first rows were handed out.
                 return number, None
             try:
                 with contextlib.ExitStack() as stack:
@@ -205,7 +205,7 @@ class DeflatedFlow(SkippableFlow):
         return blocks + at_once * len(self.names) * STAGING_NBYTES
 
     def notes(self) -> tuple[str, ...]:
-        """Return that resuming costs time."""
+        """Return the note that resuming costs time."""
         note = (
             "deflated .npz can only be read forward: a resume unpacks what it skips. "
             "cache() keeps the rows, and makes shuffle exact."
@@ -214,7 +214,7 @@ class DeflatedFlow(SkippableFlow):
         return (note, checked) if self.skip else (note,)
 
     def choice(self) -> str:
-        """Return what was left out."""
+        """Return how the files are read, and what was skipped."""
         return f"unpacked from front to back{skipped_words(self)}"
 
     def describe(self) -> str:

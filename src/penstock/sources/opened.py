@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.sources import hdf5
     from penstock.sources.zarr import arrays as zarr
 else:
-    # Few arrays are theirs: `import penstock` does not wait for them.
+    # Few arrays are of these kinds: `import penstock` does not wait for these modules.
     hdf5 = lazy("penstock.sources.hdf5")
     zarr = lazy("penstock.sources.zarr.arrays")
 
@@ -26,7 +26,7 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) 
 
 
 def leaf_of_any(value: Any, name: str) -> Leaf:
-    """Return the reader for whatever the user gave as one array, from its storage if it has one."""
+    """Return the leaf for whatever the user gave as one array; an array on storage is read from there."""
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package == "h5py" and kind.__name__ == "Dataset" and value.shape:
@@ -39,14 +39,14 @@ def leaf_of_any(value: Any, name: str) -> Leaf:
 
 
 def _mapped(array: Array) -> Leaf | None:
-    """Return the reader of the file behind a memmap or a view of one; None where there is none.
+    """Return a leaf of the file behind a memmap or a view of one; None if there is no such file.
 
-    Reading through the file instead of the mapping keeps the page cache, and a file that is cut
-    short while it is read gives an error instead of ending the process.
+    Reading the file instead of the mapping spares the page cache, and a file that is cut short
+    while it is read gives an error instead of ending the process.
     """
     root = _root(array)
     if root is None or root.mode == "c" or not array.size or array.dtype.hasobject:
-        return None  # What was written to a private mapping is in no file.
+        return None  # What is written to a private mapping is in no file.
     offset = _address(array) - _address(root) + root.offset
     try:
         found = os.stat(root.filename)  # noqa: PTH116  what fstat gives, for the same comparison
@@ -58,7 +58,7 @@ def _mapped(array: Array) -> Leaf | None:
         or not _is_mapping_of(root, found, root.filename)
     ):
         return None
-    # What is mapped to be written may change; what is mapped to be read should not.
+    # A file that is mapped for writing may change; one that is mapped for reading should not.
     mtime = found.st_mtime_ns if root.mode == "r" else None
     location = Location(str(root.filename), found.st_size, mtime_ns=mtime)
     direct = root.mode == "r" and found.st_size > page_cache_room()
@@ -86,7 +86,7 @@ def _address(array: Array) -> int:
 
 
 def _is_mapping_of(root: Array, found: os.stat_result, name: Any) -> bool:
-    """Return whether the memory of `root` is a mapping of this very file: its name may be reused."""
+    """Return whether the memory of `root` maps this very file: another file may have its name by now."""
     address = _address(root)
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
@@ -96,7 +96,7 @@ def _is_mapping_of(root: Array, found: os.stat_result, name: Any) -> bool:
         match = _MAPPING.match(line)
         if match and int(match[1], 16) <= address < int(match[2], 16):
             device = os.makedev(int(match[3], 16), int(match[4], 16))
-            # Some file systems (overlays) have other numbers here: the path tells as well, since a
+            # Some file systems (overlays) show other numbers here. Then the path decides: that of a
             # file that was replaced is marked as deleted.
             is_same = int(match[5]) == found.st_ino and device == found.st_dev
             return is_same or match[6] == str(Path(name).resolve())

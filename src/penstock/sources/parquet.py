@@ -16,6 +16,7 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
+from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.arrow.columns import (
     NullFoundError,
     check_type,
@@ -23,13 +24,13 @@ from penstock.sources.arrow.columns import (
     null_error,
     varying_values,
 )
-from penstock.sources.reading.chunked import PIECE_NBYTES, Chunked, Grid, Values
+from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
 from penstock.sources.reading.readers import reader_of
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
-_BUFFER_NBYTES = 1 << 18  # Of the file that is read at once for a column.
+_BUFFER_NBYTES = 1 << 18  # Read from the file at once for each column.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -86,7 +87,7 @@ def _check_nulls(
 ) -> None:
     """Raise if the footer already says that there are nulls: better now than in epoch 3.
 
-    Not for lists: what the footer counts there are empty lists as well.
+    Not for lists: for these, the footer counts empty lists as nulls, too.
     """
     start = 0
     for number, group in enumerate(groups):
@@ -113,7 +114,7 @@ def _first_null(location: Location, name: str, number: int) -> int:
 
 
 class Handle:
-    """An open file of one thread's."""
+    """An open file for the use of one thread."""
 
     def __init__(self, location: Location, reader: Reader, metadata: Any) -> None:
         require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet")
@@ -133,15 +134,13 @@ class Handle:
             ) from error
 
     def close(self) -> None:
-        """Close the file; the reader is closed by who opened it."""
+        """Close the file; its reader stays open, since it is not ours."""
         self.file.close()
         self.stream.close()
 
 
 class ParquetLeaf(Chunked):
     """One column, decoded by pyarrow a row group at a time."""
-
-    overhead = 1  # Pages are unpacked one at a time: see staging_nbytes.
 
     def __init__(
         self,
@@ -188,9 +187,9 @@ class ParquetLeaf(Chunked):
         return values
 
     def _arrays(self, start: int, stop: int, context: Context) -> Iterator[tuple[int, Any]]:
-        """Yield (row, Arrow array): a column of the row groups from `start` to `stop`."""
+        """Yield (first row, Arrow array): the column's rows from `start` to `stop`, a batch at a time."""
         reader = reader_of(self.location, context, direct=self.direct)
-        # A handle for each thread: pyarrow lets go of the interpreter, and so may decode in parallel.
+        # A handle for each thread: pyarrow releases the interpreter lock, so that threads can decode in parallel.
         handle = context.resources.get(
             ("parquet", self.location.url, threading.get_ident()),
             lambda: Handle(self.location, reader, self.metadata),
@@ -216,7 +215,7 @@ class ParquetLeaf(Chunked):
             raise null_error(self.file, self.name, f"row group {group}", found) from None
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of the decoded rows, and of the few that pyarrow has under way."""
+        """Return the bytes of the decoded rows, and of the few that pyarrow is decoding."""
         at_once = self.chunk_nbytes + min(num_rows * self.field.nbytes, PIECE_NBYTES)
         at_once = min(at_once, self.num_rows * self.field.nbytes)
         under_way = 3 * min(at_once, _BATCH_NBYTES) + 4 * _BUFFER_NBYTES

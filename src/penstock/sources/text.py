@@ -15,7 +15,7 @@ from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
-from penstock.io.formats.lines import PIECE_NBYTES, Piece, read_pieces
+from penstock.io.formats.lines import TEXT_NBYTES, Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
@@ -58,7 +58,7 @@ class TextFlow(LineFlow):
     def rows_of(
         self, piece: Piece, used: int, file: str, context: Context
     ) -> tuple[Block, Index | None]:
-        """Return the lines of a piece."""
+        """Return the good lines of a piece, and their places if some are bad."""
         column, places = self._good_lines(piece, used, file, context)
         block = context.block(self, len(column))
         sink = block.sinks[0]
@@ -93,7 +93,7 @@ class TextFlow(LineFlow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the pieces under way, as they are read and as lines."""
-        return (ahead + 3) * 3 * (PIECE_NBYTES + (1 << 13))
+        return (ahead + 3) * 3 * (TEXT_NBYTES + (1 << 13))
 
     def choice(self) -> str:
         """Return how it is read."""

@@ -1,1 +1,1 @@
-"""What happens to rows: one file a stage."""
+"""The stages of a chain: one file or folder for each."""

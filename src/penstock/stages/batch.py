@@ -87,7 +87,7 @@ class Batch(Stage):
         """Return the nest of a batch: that of a row."""
         return node.structure
 
-    def finish(self, grouping: Grouping, out: Block) -> None:  # `out` is for what derives from it.
+    def finish(self, grouping: Grouping, out: Block) -> None:  # PaddedBatch uses `out`.
         """Make batches of the rows that were read."""
         grouping.finish(self.group)
 
@@ -98,7 +98,7 @@ class Batch(Stage):
         return group(rows, lengths, spec)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         rest = ", drop_remainder=True" if self.drop_remainder else ""
         return f"batch({self.batch_size}{rest})"
 
@@ -132,7 +132,7 @@ class BatchedRows(StageRows):
         self.stage.finish(grouping, out)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what reading the rows of the batches takes."""
+        """Return the bytes that reading the rows of the batches takes."""
         nested = 2 * num_rows * self.row_nbytes if self.input.is_batched else 0
         return nested + self.input.staging_nbytes(num_rows * self.stage.batch_size)
 
@@ -181,7 +181,7 @@ class BatchedFlow(StageFlow):
         return Parcel(block.finish(), len(lengths), cursors)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, the rows of an unfinished batch, and the batches made."""
+        """Return what the input holds, the rows of an unfinished batch, and the batches made."""
         rows = rows_per_block(self.input, block_nbytes)
         batches = rows // self.stage.batch_size + 1
         own = 2 * self.block_nbytes(batches) + self.input.block_nbytes(rows + self.stage.batch_size)

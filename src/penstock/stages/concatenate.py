@@ -41,15 +41,15 @@ class _Concatenated(Node):
         self.like_all(nodes)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"concatenate({len(self.inputs)} datasets)"
 
     def fingerprint(self) -> Any:
-        """Return what it is."""
+        """Return its name, and the number of inputs."""
         return ["concatenate", len(self.inputs)]
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
-        """Return other inputs, one after the other."""
+        """Return the concatenation of other inputs."""
         return concatenated(inputs)
 
 
@@ -75,7 +75,7 @@ class ConcatenatedRows(_Concatenated, Rows):
                 read_part(node, index[slots] + start, out.at(slots), self.fields, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what the inputs need, and a copy where their rows must be widened."""
+        """Return the bytes that the inputs need, and those of a copy for rows that must be widened."""
         return num_rows * self.row_nbytes + max(
             node.staging_nbytes(num_rows) for node in self.nodes
         )
@@ -88,7 +88,7 @@ class ConcatenatedRows(_Concatenated, Rows):
 
 
 class ConcatenatedFlow(_Concatenated, Flow):
-    """Flows one after the other; the cursor is which one, and its own."""
+    """Flows one after the other; the cursor is [number of the flow, its cursor]."""
 
     def __init__(
         self, flows: Sequence[Flow], nodes: Sequence[Node], fields: tuple[Field, ...]
@@ -115,7 +115,7 @@ class ConcatenatedFlow(_Concatenated, Flow):
             inner = None
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the largest input keeps, and the copy made of its blocks."""
+        """Return what the largest input holds, and the copy made of its blocks."""
         own = 2 * max(block_nbytes, self.block_nbytes(1))
         return own + max(flow.holds_nbytes(block_nbytes, ahead) for flow in self.flows)
 

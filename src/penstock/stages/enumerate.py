@@ -43,7 +43,7 @@ class Enumerate(Stage):
         return EnumeratedFlow(self, flow)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"enumerate({self.start or ''})"
 
     def fingerprint(self) -> Any:
@@ -74,7 +74,7 @@ class EnumeratedRows(StageRows):
 
 
 class EnumeratedFlow(StageFlow):
-    """A flow with a count; the cursor is the count, and that of the input."""
+    """A flow with numbers; the cursor is [rows so far, cursor of the input]."""
 
     stage: Enumerate
 
@@ -95,7 +95,7 @@ class EnumeratedFlow(StageFlow):
             passed += parcel.size
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, and the copy with numbers."""
+        """Return what the input holds, and the copy with numbers."""
         own = 2 * max(block_nbytes, self.block_nbytes(1))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
 

@@ -1,4 +1,4 @@
-"""filter: only the rows that a function says yes to."""
+"""filter: only the rows for which a function is true."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from penstock.stages.base.stage import Stage, StageFlow
 from penstock.stages.map import call, locate
 
 ANSWERS = (Field(ArraySpec((), np.bool_)),)
-"""What the function makes of a row, as fields: one truth."""
+"""The fields of the function's answer for a row: one bool."""
 ANSWER_STRUCTURE = flatten(0)[1]
 
 
@@ -31,7 +31,7 @@ class Filter(Stage):
 
     function: UserFunction
     skip: bool = False
-    """Whether rows that the function fails on are left out."""
+    """Whether rows that the function fails on are skipped."""
 
     def of_rows(self, rows: Rows) -> Node:
         """Return a flow: how many rows pass is only known at the end."""
@@ -42,7 +42,7 @@ class Filter(Stage):
         return FilteredFlow(self, flow)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return self.function.describe()
 
     def fingerprint(self) -> Any:
@@ -54,7 +54,7 @@ class Filter(Stage):
         node: Node,
         elements: Iterator[Any],
         rows: Index,
-        out: Node,  # As for map: what comes out is one truth for each row.
+        out: Node,  # Not used: filter and map are called alike.
         into: Block,
         context: Context,
     ) -> list[BadRow]:
@@ -92,7 +92,7 @@ class Filter(Stage):
 
 
 class FilteredFlow(StageFlow):
-    """The rows that pass; the cursor is the number of the next input row, and that of the input."""
+    """The rows that pass; the cursor is [number of the next input row, cursor of the input]."""
 
     stage: Filter
     decision: Any = None
@@ -103,14 +103,14 @@ class FilteredFlow(StageFlow):
         self.num_rows = ENDLESS if flow.is_endless else None
 
     def with_errors(self, on_error: str) -> Node:
-        """Return the rows with those that the function fails on left out, or raised."""
+        """Return this node for `on_error`: rows that the function fails on are skipped, or raised."""
         node = self.inputs[0].with_errors(on_error)
         stage = replace(self.stage, skip=on_error == "skip")
         is_same = node is self.inputs[0] and stage.skip == self.stage.skip
         return self if is_same else stage.build(node)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield the rows of each parcel that pass, tried ahead in parallel."""
+        """Yield the rows of each parcel that pass; the function is called ahead, in parallel."""
 
         def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:
             passing, bad = self._passing(piece, context)
@@ -134,7 +134,7 @@ class FilteredFlow(StageFlow):
         return good[column.rows[: len(good)]], bad
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, its blocks in flight, and what passed."""
+        """Return what the input holds, its blocks in flight, and the rows that passed."""
         rows = rows_per_block(self, block_nbytes)
         return 2 * (ahead + 1) * self.block_nbytes(rows) + self.input.holds_nbytes(
             block_nbytes, ahead

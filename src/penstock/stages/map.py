@@ -41,7 +41,7 @@ class Map(Stage):
     seed: int | None = None
     spec: Any = None
     skip: bool = False
-    """Whether rows that the function fails on are left out."""
+    """Whether rows that the function fails on are skipped."""
 
     def of_rows(self, rows: Rows) -> Node:
         """Return the mapped rows; runs the function once unless its spec is given."""
@@ -54,19 +54,19 @@ class Map(Stage):
     def made(
         self, node: Node, structure: Structure, fields: tuple[Field, ...]
     ) -> "MappedRows | MappedFlow":
-        """Return the mapped rows, whose fields are known: what can have bad rows left out is a flow."""
+        """Return the mapped rows, with the fields given; they are a flow if bad rows are skipped."""
         if isinstance(node, Rows) and not self.skip:
             return MappedRows(self, node, structure, fields)
         return MappedFlow(self, as_flow(node), structure, fields)
 
     def with_errors(self, mapped: "MappedRows | MappedFlow", on_error: str) -> Node:
-        """Return what it makes of the same rows when bad ones are left out, or raised."""
+        """Return the mapped rows for `on_error`: rows that the function fails on are skipped, or raised."""
         node = mapped.inputs[0].with_errors(on_error)
         stage = replace(self, skip=on_error == "skip")
         if node is mapped.inputs[0]:
             if stage.skip == self.skip:
                 return mapped
-            # What it returns is known: the function need not be tried again.
+            # The fields of its results are known: the function need not be tried again.
             return stage.made(node, mapped.structure, mapped.fields)
         return stage.build(node)
 
@@ -100,7 +100,7 @@ class Map(Stage):
             nbytes = (
                 np.asarray(value).nbytes if not isinstance(value, bytes | str) else len(value) + 16
             )
-            # Rows before it may be longer, batches may be cut short, and so what it makes of them.
+            # Where an axis of the input differs from row to row, an axis of that size may in the result, too.
             shape = (None if at in loose else at[1] for at in enumerate(spec.fixed_shape))
             spec = ArraySpec(shape, spec.dtype)
             fields.append(Field(spec, estimate=nbytes + 64))
@@ -117,7 +117,7 @@ class Map(Stage):
     ) -> list[BadRow]:
         """Run the function on the leaves of every row, whose numbers in `node` are `rows`.
 
-        The results of good rows follow each other; the bad ones are returned.
+        The results of good rows follow each other in `into`; bad rows are returned.
         """
         results = Results(self.function, out.structure, out.fields, into)
         caller = self.function.caller(node.structure)
@@ -146,11 +146,11 @@ class Map(Stage):
         return call(self.function, structure, leaves, random)
 
     def seeded(self, structure: Structure, random: "np.random.Generator", leaves: Any) -> Any:
-        """Call the function with one row and a generator: one for all rows, set to this row's numbers."""
+        """Call the function with one row and a generator, which all rows share, set to this row's numbers."""
         return call(self.function, structure, leaves, random)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         seed = "" if self.seed is None else f", seed={self.seed}"
         return f"{self.function.describe()[:-1]}{seed})"
 
@@ -171,7 +171,7 @@ def call(
 
 
 def example_row(node: Node) -> tuple[list[Any], str, set[tuple[int, int]]]:
-    """Return the leaves of the first row, where it comes from, and which (axis, size) may differ."""
+    """Return the leaves of the first row, where it comes from, and each (axis, size) that differs among rows."""
     context = plain_context()
     where = "row 0"
     if isinstance(node, Rows) and node.num_rows:
@@ -195,7 +195,7 @@ def example_row(node: Node) -> tuple[list[Any], str, set[tuple[int, int]]]:
 
 
 def _blank(field: Field) -> Any:
-    # Not 0 where the size may be any: nobody can tell the dtype of text that is not there.
+    # Unknown sizes are 1, not 0: an array without any text does not show that its dtype is text.
     shape = tuple(1 if size is None else size for size in field.spec.shape)
     if isinstance(field.spec.dtype, np.dtype):
         return np.zeros(shape, field.spec.dtype)[()]
@@ -237,7 +237,7 @@ class MappedRows(StageRows):
         self.stage.apply(self.input, elements, as_index(rows), self, out, context)
 
     def with_errors(self, on_error: str) -> Node:
-        """Return a flow where rows that the function fails on are left out, or these rows."""
+        """Return a flow that skips rows that the function fails on, or these rows."""
         return self.stage.with_errors(self, on_error)
 
     def staging_nbytes(self, num_rows: int) -> int:
@@ -246,9 +246,9 @@ class MappedRows(StageRows):
 
 
 class MappedFlow(StageFlow):
-    """The function of every row of a flow; the cursor is the row's number, and that of the input.
+    """The function of every row of a flow; the cursor is [number of the next input row, cursor of the input].
 
-    Where bad rows are left out, rows keep the numbers that they have in the input.
+    Where bad rows are skipped, the others keep the numbers that they have in the input.
     """
 
     stage: Map
@@ -266,7 +266,7 @@ class MappedFlow(StageFlow):
             self.num_rows = ENDLESS if flow.is_endless else None
 
     def with_errors(self, on_error: str) -> Node:
-        """Return the rows with those that the function fails on left out, or raised."""
+        """Return this node for `on_error`: rows that the function fails on are skipped, or raised."""
         return self.stage.with_errors(self, on_error)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
@@ -286,7 +286,7 @@ class MappedFlow(StageFlow):
         return applied(self, apply, cursor, context)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what leaving rows out costs."""
+        """Return what skipping bad rows costs."""
         if not self.stage.skip:
             return ()
         note = (
@@ -296,7 +296,7 @@ class MappedFlow(StageFlow):
         return (note,)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, its blocks in flight, and the mapped ones."""
+        """Return what the input holds, its blocks in flight, and the mapped ones."""
         rows = rows_per_block(self.input, block_nbytes)
         own = (ahead + 1) * (self.block_nbytes(rows) + self.input.block_nbytes(rows))
         return own + self.input.holds_nbytes(block_nbytes, ahead)

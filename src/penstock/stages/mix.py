@@ -1,4 +1,4 @@
-"""mix: rows of several datasets in a fixed proportion, in a seeded pattern that can be addressed."""
+"""mix: rows of several datasets in a fixed proportion, in a seeded pattern with random access."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -27,19 +27,19 @@ from penstock.core.rows import (
 from penstock.stages.base.combining import Puller, merged_fields, read_part
 from penstock.stages.base.segment import as_flow
 
-_CYCLE = 4096  # Positions after which the pattern repeats, about: long enough to look random.
+_CYCLE = 4096  # The pattern repeats after about so many positions: long enough to look random.
 
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """In which proportion, in which pattern, and when it ends."""
+    """The arguments of mix: the proportion, the seed of the pattern, and when it ends."""
 
     weights: tuple[float, ...]
     seed: int
     stop: str
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         weights = ", ".join(f"{weight:g}" for weight in self.weights)
         return f"mix({len(self.weights)} datasets, weights=[{weights}], seed={self.seed}, stop={self.stop!r})"
 
@@ -54,7 +54,7 @@ def mixed(nodes: Sequence[Node], mixing: Mixing) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which input each position of a cycle belongs to, and the how-manieth row of it that is."""
+    """Which input each position of a cycle takes its row from, and how many the cycle took from it before."""
 
     owners: Index
     ranks: Index
@@ -62,7 +62,7 @@ class Pattern:
     """Rows of each input in a cycle."""
 
     def at(self, positions: Index) -> tuple[Index, Index]:
-        """Return the input of each position, and the row of it."""
+        """Return the input of each position, and the number of the row there."""
         cycles, offsets = np.divmod(positions, len(self.owners))
         owners = self.owners[offsets]
         return owners, cycles * self.counts[owners] + self.ranks[offsets]
@@ -90,7 +90,7 @@ def pattern(weights: tuple[float, ...], active: tuple[int, ...], seed: int) -> P
 
 
 def cycle_counts(weights: Sequence[float]) -> list[int]:
-    """Return how many rows of each input a cycle has: at least one, and as near as can be.
+    """Return how many rows of each input a cycle has: at least one, and as near to the weights as can be.
 
     >>> cycle_counts([3, 1])
     [3072, 1024]
@@ -117,11 +117,11 @@ class _Mixed(Node):
         return pattern(self.mixing.weights, active, self.mixing.seed)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return self.mixing.describe()
 
     def fingerprint(self) -> Any:
-        """Return all of its arguments: each tells in the order."""
+        """Return its name and all arguments: the order depends on each."""
         mixing = self.mixing
         return ["mix", list(mixing.weights), mixing.seed, mixing.stop]
 
@@ -132,12 +132,12 @@ class _Mixed(Node):
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """The positions between the ends of two inputs."""
+    """The positions from the end of one input to the end of the next."""
 
     start: int
     active: tuple[int, ...]
     used: Index
-    """Rows of each input that were used before."""
+    """Rows of each input that were used before this phase."""
 
 
 class MixedRows(_Mixed, Rows):
@@ -193,7 +193,7 @@ class MixedRows(_Mixed, Rows):
             read_part(self.nodes[owner], numbers[slots], out.at(slots), self.fields, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what the inputs need, and a copy where their rows must be widened."""
+        """Return the bytes that the inputs need, and those of a copy for rows that must be widened."""
         return num_rows * self.row_nbytes + max(
             node.staging_nbytes(num_rows) for node in self.nodes
         )
@@ -206,7 +206,7 @@ class MixedRows(_Mixed, Rows):
 
 
 class MixedFlow(_Mixed, Flow):
-    """Flows in a pattern; the cursor is who still has rows, the position, and the cursors of all."""
+    """Flows in a pattern; the cursor is [inputs that still have rows, position, cursors of all inputs]."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class MixedFlow(_Mixed, Flow):
             position += length
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the inputs keep, and the mixed rows."""
+        """Return what the inputs hold, and the mixed rows."""
         own = 2 * max(block_nbytes, self.block_nbytes(1))
         return own + sum(flow.holds_nbytes(block_nbytes, ahead) for flow in self.flows)
 

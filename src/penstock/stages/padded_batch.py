@@ -25,17 +25,17 @@ class PaddedBatch(Batch):
 
     pad: Any = None
     pads: tuple[Any, ...] = ()
-    """The value for each field, found when the stage is put behind a node."""
+    """The value for each field, found when the stage is built."""
     lengths: bool = False
     """Whether batches come with the sizes that rows had before they were padded."""
 
     def build(self, node: Node) -> Node:
         """Return the rows in padded batches."""
-        # The zero-argument form of super() is lost when slots make a new class.
+        # Not super(): without arguments it fails here, since a dataclass with slots is a new class.
         return Batch.build(replace(self, pads=_pads(self.pad, node)), node)
 
     def check(self, node: Node) -> None:
-        """Raise if lengths are asked for that are all the same."""
+        """Raise if lengths are asked for, and no field has rows of different lengths."""
         if self.lengths and not any(None in field.spec.shape for field in node.fields):
             raise ValueError(
                 f"{self.describe()} needs a field whose shape differs from row to row, got {node.spec}; "
@@ -52,13 +52,13 @@ class PaddedBatch(Batch):
         return fields + tuple(self.field(field, node.num_rows) for field in made)
 
     def tops(self, field: Field) -> tuple[int, ...]:
-        """Return the bytes of the largest batches: all rows are as large as the largest of each."""
+        """Return the bytes of the 1, 2, 4, ... largest batches: rows are padded to the largest of their batch."""
         if None not in field.spec.shape:
             return Batch.tops(self, field)
         return tuple(self.batch_size * nbytes for nbytes in field.tops)
 
     def structure(self, node: Node) -> Structure:
-        """Return the nest of a batch, or of the pair of it and the lengths."""
+        """Return the nest of a batch, or of the pair (batch, lengths)."""
         if not self.lengths:
             return node.structure
         nothing: Any = ()
@@ -97,7 +97,7 @@ class PaddedBatch(Batch):
         return padded(rows, lengths, spec, self.pads[number], allocate)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         rest = ", drop_remainder=True" if self.drop_remainder else ""
         rest += f", padding_values={self.pad!r}" if self.pad is not None else ""
         rest += ", lengths=True" if self.lengths else ""
@@ -115,7 +115,7 @@ class PaddedBatch(Batch):
 
 
 def _pad_to_json(pad: Any) -> Any:
-    """Return the padding of one field as JSON, in words that no version of NumPy writes otherwise."""
+    """Return the padding of one field as JSON, in a form that does not depend on the version of NumPy."""
     if pad is None or isinstance(pad, str):
         return pad
     return pad.hex() if isinstance(pad, bytes) else np.asarray(pad).tobytes().hex()
@@ -136,7 +136,7 @@ def padded(rows: Ragged, lengths: Index, spec: ArraySpec, pad: Any, allocate: Al
     within = np.arange(len(rows)) - firsts[places]
     room = shapes[places, 1:]
     if isinstance(rows.values_, Text):
-        # Pad the numbers of the texts, with that of one more text: the padding.
+        # Pad the numbers of the texts instead of the texts: the padding is one more text, the last.
         texts = merge([rows.values_, Text.of([pad], rows.values_.kind, allocate)], allocate)
         assert isinstance(texts, Text)
         numbers = Ragged(np.arange(len(texts)), rows.starts, rows.shapes)

@@ -1,4 +1,4 @@
-"""repeat: several passes over the rows, each an epoch of its own for what stands before it."""
+"""repeat: several passes over the rows, each an epoch of its own for the stages before it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -50,11 +50,11 @@ class Repeat(Stage):
         return rows * self.count
 
     def epoch(self, epoch: int, number: int) -> int:
-        """Return the epoch that pass `number` is for what stands before."""
+        """Return the epoch that pass `number` is for the stages before it."""
         return epoch * (_PASSES if self.count is None else self.count) + number
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"repeat({'' if self.count is None else self.count})"
 
     def fingerprint(self) -> Any:
@@ -63,7 +63,7 @@ class Repeat(Stage):
 
 
 def _twice(tops: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the bytes of the 1, 2, 4, ... largest rows if each is there twice."""
+    """Return the bytes of the 1, 2, 4, ... largest rows, if every row is there twice."""
     return (tops[0], *(2 * nbytes for nbytes in tops)) if tops else ()
 
 
@@ -79,7 +79,7 @@ class RepeatedRows(StageRows):
         self.fields = tuple(replace(f, tops=_twice(f.tops)) for f in node.fields)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read each pass for itself where passes differ, all at once where they don't."""
+        """Read pass by pass where passes differ, all rows at once where they don't."""
         length = self.input.num_rows
         if isinstance(rows, slice) and rows.start // length == (rows.stop - 1) // length:
             number = rows.start // length
@@ -104,7 +104,7 @@ class RepeatedRows(StageRows):
 
 
 class RepeatedFlow(StageFlow):
-    """A flow started again and again; the cursor is the pass, and that of the input."""
+    """A flow that is read again and again; the cursor is [number of the pass, cursor of the input]."""
 
     stage: Repeat
 

@@ -1,4 +1,4 @@
-"""shard: every num_shards-th row, where it stands in the chain."""
+"""shard: every num_shards-th row of the stage before it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Shard(Stage):
     index: int
 
     def __post_init__(self) -> None:
-        """Check that the shard is one of those there are."""
+        """Raise unless `index` is one of the `num_shards` shards."""
         if not 0 <= self.index < self.num_shards:
             raise ValueError(
                 "shard(num_shards, index) needs 0 <= index < num_shards, "
@@ -53,7 +53,7 @@ class Shard(Stage):
         return max(0, -(-(total - self.index) // self.num_shards))
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"shard({self.num_shards}, {self.index})"
 
     def fingerprint(self) -> Any:
@@ -78,7 +78,7 @@ class ShardedRows(StageRows):
 
 
 class ShardedFlow(StageFlow):
-    """The rows of a flow that belong to the shard; the cursor is how many went by, and that of the input."""
+    """The rows of a flow that belong to the shard; the cursor is [input rows so far, cursor of the input]."""
 
     stage: Shard
 
@@ -99,6 +99,11 @@ class ShardedFlow(StageFlow):
                     block.finish(), len(rows), partial(_after, passed, rows, parcel.cursor_after)
                 )
             passed += parcel.size
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input holds, and the copy of the rows that are handed on."""
+        own = 2 * max(block_nbytes, self.block_nbytes(1))
+        return own + self.input.holds_nbytes(block_nbytes, ahead)
 
 
 def _after(passed: int, rows: Index, cursor_after: CursorAfter, offset: int) -> Cursor:

@@ -36,7 +36,7 @@ class Skip(Stage):
         return SkippedFlow(self, flow)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"skip({self.count})"
 
     def fingerprint(self) -> Any:
@@ -61,17 +61,19 @@ class SkippedRows(StageRows):
 
 
 class SkippedFlow(StageFlow):
-    """A flow without its first rows; the cursor is how many were skipped, and that of the input."""
+    """A flow without its first rows; the cursor is [rows skipped so far, cursor of the input]."""
 
     stage: Skip
 
     def __init__(self, stage: Skip, flow: Flow) -> None:
         super().__init__(stage, flow)
-        if flow.num_rows is not None and not flow.is_endless:
-            self.num_rows = max(0, flow.num_rows - stage.count) if stage.count >= 0 else 0
+        if stage.count < 0:
+            self.num_rows = 0
+        elif flow.num_rows is not None and not flow.is_endless:
+            self.num_rows = max(0, flow.num_rows - stage.count)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield parcels once enough rows went by."""
+        """Yield the rows after the first `count`."""
         skipped, inner = (0, None) if cursor is None else cursor
         if self.stage.count < 0:
             return
@@ -87,6 +89,11 @@ class SkippedFlow(StageFlow):
                 block.copy_from(parcel.block, np.arange(drop, parcel.size))
                 after = partial(_skipped, skipped, parcel.cursor_after, drop)
                 yield Parcel(block.finish(), parcel.size - drop, after)
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input holds, and the copy of the rows that are handed on."""
+        own = 2 * max(block_nbytes, self.block_nbytes(1))
+        return own + self.input.holds_nbytes(block_nbytes, ahead)
 
 
 def _skipped(skipped: int, cursor_after: CursorAfter, drop: int, offset: int) -> Cursor:

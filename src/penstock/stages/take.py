@@ -33,7 +33,7 @@ class Take(Stage):
         return TakenFlow(self, flow)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"take({self.count})"
 
     def fingerprint(self) -> Any:
@@ -51,7 +51,7 @@ class TakenRows(StageRows):
 
 
 class TakenFlow(StageFlow):
-    """A flow that ends after so many rows; the cursor is how many came, and that of the input."""
+    """A flow that ends after `count` rows; the cursor is [rows taken so far, cursor of the input]."""
 
     stage: Take
 
@@ -61,7 +61,7 @@ class TakenFlow(StageFlow):
             self.num_rows = min(stage.count, flow.num_rows)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield parcels until there were enough."""
+        """Yield parcels until `count` rows were taken."""
         taken, inner = (0, None) if cursor is None else cursor
         wanted = ENDLESS if self.stage.count < 0 else self.stage.count
         if taken >= wanted:

@@ -34,7 +34,7 @@ from penstock.stages.batch import Batch, BatchedRows
 
 @dataclass(frozen=True, slots=True)
 class Unbatch(Stage):
-    """Each row along the first axis of every field."""
+    """The rows along the first axis of every field."""
 
     def check(self, node: Node) -> None:
         """Raise unless every field has the same first axis."""
@@ -51,7 +51,7 @@ class Unbatch(Stage):
             raise ValueError(f"unbatch needs the same first axis in every field, got {sizes}.")
 
     def of_rows(self, rows: Rows) -> Node:
-        """Return the rows of the batches, without making batches of them where `batch` stands before."""
+        """Return the rows of the batches; right after `batch`, no batches are made at all."""
         if isinstance(rows, BatchedRows) and type(rows.stage) is Batch:
             return FlattenedRows(self, rows)
         sizes = {field.spec.shape[0] for field in rows.fields}
@@ -63,7 +63,7 @@ class Unbatch(Stage):
         return UnbatchedFlow(self, flow)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return "unbatch()"
 
     def fingerprint(self) -> Any:
@@ -79,7 +79,7 @@ def _row_field(field: Field) -> Field:
 
 
 class FlattenedRows(StageRows):
-    """The rows that went into `batch`, which need not be made into batches to be had back."""
+    """The rows that went into `batch`, read directly: no batch is made."""
 
     def __init__(self, stage: Unbatch, node: BatchedRows) -> None:
         super().__init__(stage, node.input)
@@ -88,7 +88,7 @@ class FlattenedRows(StageRows):
             self.num_rows = node.num_rows * node.stage.batch_size
 
     def choice(self) -> str:
-        """Return what is left out."""
+        """Return that no batch is made."""
         return "undoes batch: no batch is made"
 
 
@@ -126,7 +126,7 @@ class UnbatchedRows(StageRows):
 
 
 class UnbatchedFlow(StageFlow):
-    """The rows of each batch; the cursor is that of the input, and the rows used of its next batch."""
+    """The rows of each batch; the cursor is [rows used of the input's next batch, cursor of the input]."""
 
     def __init__(self, stage: Unbatch, flow: Flow) -> None:
         super().__init__(stage, flow)
@@ -165,7 +165,7 @@ class UnbatchedFlow(StageFlow):
         return lengths
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, and its rows once more."""
+        """Return what the input holds, and a copy of its rows."""
         own = 2 * max(block_nbytes, self.input.block_nbytes(1))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
 

@@ -1,4 +1,4 @@
-"""window: as many rows of a series as a model looks at, one window after the other."""
+"""window: runs of rows of a series, each as long as a model looks at once; they may overlap."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +14,12 @@ from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_in
 from penstock.stages.base.grouping import batch_field, check_batchable, group
 from penstock.stages.base.stage import Stage, StageRows
 
-_NUMBER_NBYTES = 24  # A row's number, and what it takes to work it out.
+_NUMBER_NBYTES = 24  # Each row's number, and the memory to work it out.
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Stage):
-    """Windows of `size` rows that stand `stride` apart, each `shift` rows after the one before."""
+    """Windows of `size` rows that are `stride` apart; each window starts `shift` rows after the one before."""
 
     size: int
     shift: int
@@ -35,7 +35,7 @@ class Window(Stage):
         check_batchable(node.fields, field_names(node.structure), self.describe())
 
     def of_rows(self, rows: Rows) -> Node:
-        """Return the windows, to which there is random access."""
+        """Return the windows, with random access."""
         return WindowRows(self, rows)
 
     def of_flow(self, flow: Flow) -> Node:
@@ -53,7 +53,7 @@ class Window(Stage):
         return max(0, (num_rows - self.span) // self.shift + 1)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         shift = "" if self.shift == self.size else f", shift={self.shift}"
         stride = "" if self.stride == 1 else f", stride={self.stride}"
         return f"window({self.size}{shift}{stride})"
@@ -64,7 +64,7 @@ class Window(Stage):
 
 
 class WindowRows(StageRows):
-    """Row i is rows i * shift, i * shift + stride, ... of the input; nothing stays between reads."""
+    """Row i is rows i * shift, i * shift + stride, ... of the input; nothing is retained."""
 
     stage: Window
 
@@ -77,7 +77,7 @@ class WindowRows(StageRows):
             self.chunk_rows = max(1, node.chunk_rows // stage.shift)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read windows that overlap from one stretch of rows, others row by row into place."""
+        """Read windows that overlap from one stretch of rows; read the rows of other windows into place."""
         stage = self.stage
         is_overlapping = stage.stride == 1 and stage.shift < stage.size
         if isinstance(rows, slice) and self.is_fixed and is_overlapping:

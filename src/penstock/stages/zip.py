@@ -48,11 +48,11 @@ class _Zipped(Node):
         self.strict = strict
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"zip({len(self.inputs)} datasets{'' if self.strict else ', strict=False'})"
 
     def fingerprint(self) -> Any:
-        """Return what it is."""
+        """Return its name, the number of inputs, and `strict`."""
         return ["zip", len(self.inputs), self.strict]
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
@@ -82,7 +82,7 @@ class ZippedRows(_Zipped, Rows):
 
 
 class ZippedFlow(_Zipped, Flow):
-    """Flows side by side; the cursor is the list of theirs."""
+    """Flows side by side; the cursor is the list of their cursors."""
 
     def __init__(self, flows: Sequence[Flow], nodes: Sequence[Node], *, strict: bool) -> None:
         self._join(nodes, strict=strict)
@@ -121,7 +121,7 @@ class ZippedFlow(_Zipped, Flow):
             )
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the inputs keep, and the rows side by side."""
+        """Return what the inputs hold, and the rows side by side."""
         own = 2 * max(block_nbytes, self.block_nbytes(1)) * len(self.flows)
         return own + sum(flow.holds_nbytes(block_nbytes, ahead) for flow in self.flows)
 

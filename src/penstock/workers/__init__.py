@@ -1,4 +1,4 @@
-"""User code in processes of its own: a pool of workers, the memory they share, and when they are worth it."""
+"""User code in processes of its own: a pool of workers, their shared memory, and a test of who gains from it."""
 
 from penstock.workers.arena import Arena, carve, carved_nbytes
 from penstock.workers.errors import (

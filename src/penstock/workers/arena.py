@@ -24,10 +24,10 @@ _arena_ids = itertools.count()
 
 
 class Arena:
-    """Shared memory of nbytes, lent out in leases that come back when their last view dies.
+    """Shared memory of nbytes, lent out in leases; a lease comes back when its last view dies.
 
     The memory is unmapped when `close()` was called and the last view is gone, so a batch that
-    someone keeps stays valid. `on_release` is called from whichever thread drops the last view,
+    someone keeps stays valid. `on_release` is called in the thread that drops the last view of a lease,
     perhaps inside a garbage collection: it must take no lock (`queue.SimpleQueue.put` takes none).
     """
 
@@ -47,27 +47,27 @@ class Arena:
         self.memory = map_memory(self._fd, self.nbytes)
         self.address = _address(self.memory)
         self.on_release = on_release
-        # A lease may die in a garbage collection that began under the lock: it only leaves a note.
+        # A lease may die in a garbage collection that began under the lock, so it only appends its piece here.
         self.returned: deque[tuple[int, int]] = deque()
         self._lock = threading.Lock()
         self._free = [(0, self.nbytes)]  # (offset, nbytes), sorted, never adjacent
 
     @property
     def fd(self) -> int:
-        """Return the descriptor that workers map; an error once the arena is closed."""
+        """Return the descriptor that workers map; raise ValueError once the arena is closed."""
         if self._fd is None:
             raise ValueError("this arena is closed.")
         return self._fd
 
     @property
     def free_nbytes(self) -> int:
-        """Return how many bytes are not leased, be they in one piece or in many."""
+        """Return how many bytes are not leased, in one piece or in many."""
         with self._lock:
             self._take_back()
             return sum(nbytes for _, nbytes in self._free)
 
     def lease(self, nbytes: int) -> Array | None:
-        """Return nbytes of memory on 64 bytes, as uint8, or None if no free piece is that long.
+        """Return nbytes of memory as uint8, aligned to 64 bytes, or None if no free piece is large enough.
 
         The piece is free again when the array and everything that was cut from it are gone.
         """
@@ -86,7 +86,7 @@ class Arena:
     def place(self, array: Array) -> Place | None:
         """Return where array lies in this arena, or None if it lies elsewhere.
 
-        An array without elements lies anywhere.
+        An array without elements counts as lying in every arena.
         """
         address = low = high = _address(array) if array.size else self.address
         if array.size:
@@ -101,13 +101,13 @@ class Arena:
             raise TypeError(
                 f"an array of {dtype} holds Python objects, which cannot be shared: send it in meta."
             )
-        # A name is half the cost of a pickled dtype, but says it all for NumPy's own types only.
+        # A dtype's name costs half as much as its pickle, but describes only NumPy's own types in full.
         kind = dtype.str if dtype.isbuiltin == 1 and dtype.metadata is None else dtype
         strides = None if array.flags.c_contiguous else array.strides
         return self.arena_id, address - self.address, kind, array.shape, strides
 
     def close(self) -> None:
-        """Close the descriptor; what is leased stays valid until its last view dies."""
+        """Close the descriptor; leased memory stays valid until its last view dies."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -116,7 +116,7 @@ class Arena:
         self.close()
 
     def _take_back(self) -> None:
-        """Merge what came back into the list of free pieces; the lock is held."""
+        """Merge the pieces that came back into the list of free ones; the caller holds the lock."""
         while self.returned:
             offset, nbytes = self.returned.popleft()
             index = bisect.bisect(self._free, (offset, nbytes))
@@ -150,7 +150,7 @@ class _Lease:
 
 
 def carve(memory: Array, arrays: Sequence[tuple[npt.DTypeLike, Sequence[int]]]) -> list[Array]:
-    """Return arrays of these dtypes and shapes, cut from memory one after another, each on 64 bytes."""
+    """Return arrays of these dtypes and shapes, cut from memory one after another, each aligned to 64 bytes."""
     carved, position = [], 0
     for dtype, shape in arrays:
         array: Array = np.ndarray(tuple(shape), np.dtype(dtype), memory, position)

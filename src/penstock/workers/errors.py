@@ -16,11 +16,11 @@ class CannotPickle(PenstockError, TypeError):
 
 
 class PoolClosed(PenstockError, RuntimeError):
-    """A task was given to a pool that is closed, or was under way when it was."""
+    """A task was given to a pool that is closed, or was under way when the pool was closed."""
 
 
 class RemoteError(PenstockError, RuntimeError):
-    """Stands for an exception of a worker whose own type cannot be had here: see `type_name`."""
+    """Stands for an exception of a worker whose own type cannot be rebuilt here; `type_name` names that type."""
 
     def __init__(self, message: str, type_name: str) -> None:
         super().__init__(message, type_name)
@@ -72,7 +72,7 @@ class WorkerDied(PenstockError, RuntimeError):
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that came from a worker: the traceback as it was there."""
+    """The cause of an exception that came from a worker: its traceback in the worker, as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -84,7 +84,7 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception as it travels: its pickle if it has one, and its type, text and traceback in words."""
+    """An exception as a worker sends it: its pickle if it has one, and its type, message and traceback as text."""
 
     pickled: bytes | None
     type_name: str
@@ -98,7 +98,7 @@ class Raised:
             try:
                 error = pickle.loads(self.pickled)
             except Exception:  # noqa: BLE001  its class may raise anything
-                error = None  # some pickle and do not unpickle: __init__ wants more than args
+                error = None  # some can be pickled but not unpickled: __init__ wants more than args
         if not isinstance(error, BaseException):
             words = f"{self.type_name}: {self.text}" if self.text else self.type_name
             error = RemoteError(words, self.type_name)

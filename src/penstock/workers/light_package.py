@@ -1,7 +1,7 @@
-"""In a worker process, penstock without what a function has no use for.
+"""Penstock in a worker process, loaded one module at a time.
 
-A block of rows and the loop over it need a quarter of the library. `import penstock` loads the rest,
-and a worker would take twice as long to start.
+A block of rows and the loop over it need a quarter of the library. A plain `import penstock` would load the
+rest as well, and a worker would take twice as long to start.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class _Package(ModuleType):
-    """Stands for a package: its modules load one by one, its own names all at once, when asked for."""
+    """Stands for a package: a submodule loads when it is asked for; any other name loads the whole package."""
 
     def __getattr__(self, name: str) -> Any:
         # Python itself asks for names like __wrapped__.
@@ -21,7 +21,7 @@ class _Package(ModuleType):
         full_name = f"{self.__name__}.{name}"
         if not name.startswith("__") and importlib.util.find_spec(full_name) is not None:
             return importlib.import_module(full_name)
-        self.__class__ = ModuleType  # type: ignore[assignment]  # From here on it is the package itself.
+        self.__class__ = ModuleType  # type: ignore[assignment]  # From here on this is the real package.
         assert self.__spec__ is not None
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)

@@ -12,30 +12,30 @@ from penstock.core.crew import Crew
 
 # Two threads make 1.0 times the calls of one if the lock is held all the time, and 2.0 if never.
 _SPEEDUP_OF_FREE = 1.5
-# A held lock is measured once more if it was near to that, or if other programs had the cores for
-# more than this share of the time: a thread that loses its core with the lock in hand holds it too.
-# Disturbances lower the speedup and never raise it, so the better round counts.
+# If the lock seems to be held, it is measured once more where the speedup was this close to the one above,
+# or other programs had the cores for more than this share of the time: a thread that loses its core while it
+# has the lock goes on holding it. Disturbances lower the speedup and never raise it, so the better round counts.
 _DOUBT, _BUSY = 0.25, 0.2
-# Of the budget: beside another thread, then alone. Threads change hands every 5 ms, so the first
-# part has to be several times that.
+# Shares of the budget: for calls beside another thread, then for calls alone. Python passes the lock on every
+# 5 ms, so the first share has to be several times that.
 _BESIDE_SHARE, _ALONE_SHARE = 0.75, 0.25
-# On a busy machine a lap takes longer, until it had its share of the cores; but not more than this.
+# On a busy machine a lap goes on until its thread had enough time on a core; at most this many times as long.
 _MOST_BUDGETS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was measured, what follows from it, and why, in words."""
+    """What was measured, whether the function holds the lock, and the reason as text."""
 
     holds: bool
     speedup: float
-    """The calls of two threads over those of one, had each a core to itself."""
+    """The calls of two threads over those of one, if each thread had a core to itself."""
     seconds_per_call: float
     num_calls: int
     waited_for_core: float
     """The share of the time that the thread was ready to run and other programs had the core.
 
-    It is not part of `speedup`, so that a busy machine does not pass for a held lock.
+    `speedup` does not count this time, so that a busy machine is not mistaken for a held lock.
     """
     seconds: float
     reason: str
@@ -43,7 +43,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class _Lap:
-    """What one thread did: how many calls, the seconds that one ran and slept, and what all waited for a core."""
+    """What one thread did: how many calls, the seconds that one call ran and slept, and that all waited for a core."""
 
     num_calls: int
     running: float
@@ -56,8 +56,8 @@ def holds_lock(
 ) -> Measurement:
     """Tell whether function(*sample_inputs) keeps other Python threads from running.
 
-    Calls it for about `budget_seconds`, on this thread and on one more; at least four times, however
-    slow it is. What it raises is raised here.
+    Calls the function for about `budget_seconds`, on this thread and on one more; at least four times, however
+    slow it is. An exception of the function is raised here.
 
     >>> holds_lock(lambda: sum(range(1000))).holds
     True
@@ -77,8 +77,8 @@ def _measure(
     with _Rival(function, inputs) as rival:
         beside = _run_lap(function, inputs, budget_seconds * _BESIDE_SHARE, rival)
     alone = _run_lap(function, inputs, budget_seconds * _ALONE_SHARE)
-    # A thread that waits for the lock is asleep. What a call sleeps by itself it also sleeps alone;
-    # what it runs is taken from beside the rival, since cores that share a cache run slower.
+    # A thread that waits for the lock counts as asleep. How long a call sleeps by itself is measured alone; how
+    # long it runs is measured beside the rival, since cores that share a cache run slower.
     own = beside.running + alone.asleep
     speedup = 2 * min(1.0, own / (beside.running + beside.asleep))
     seconds = time.perf_counter() - begun
@@ -101,7 +101,7 @@ def _measure(
 
 
 class _Rival:
-    """A thread that calls the function again and again, from its second call on beside us."""
+    """A thread that calls the function again and again; our calls begin after its first one."""
 
     def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
         self.num_calls = 0
@@ -117,7 +117,7 @@ class _Rival:
                 self._function(*self._inputs)
                 self.num_calls += 1
                 if self.num_calls == 1:
-                    # The first call may pay for imports and caches, and is nobody's measure.
+                    # The first call may pay for imports and caches, so it is not measured.
                     self._is_warm.put(None)
         except BaseException as error:  # noqa: BLE001  raised by __exit__, on the caller's thread
             self._error = error
@@ -147,7 +147,7 @@ def _run_lap(
 ) -> _Lap:
     """Call function at least once, and until this thread ran or slept for `seconds`.
 
-    And until the rival made half as many calls: one that gets no core does not ask for the lock.
+    It also goes on until the rival made half as many calls: a rival without a core does not ask for the lock.
     """
     queued, running = _seconds_queued(), time.thread_time()
     rival_calls = rival.num_calls if rival is not None else 0
@@ -173,7 +173,7 @@ def _run_lap(
 
 
 def _seconds_queued() -> float:
-    """Return how long this thread was ready to run but had no core; 0 where the system won't say."""
+    """Return how long this thread was ready to run but had no core; 0 where the system does not tell."""
     with suppress(OSError, IndexError, ValueError):
         fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Memory of a descriptor, mapped for as long as someone looks at it.
+"""Memory of a file descriptor, mapped until the last view of it dies.
 
 Python's own `mmap` keeps a descriptor open for each mapping (until 3.13, where that can be turned
 off): a consumer that keeps a few thousand results would run out of them.
@@ -33,7 +33,8 @@ class _Mapping:
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self._nbytes = 0
-        self._munmap = _libc.munmap  # kept: at the end of Python globals go first
+        # Kept here: when Python ends, globals may be gone before __del__ runs.
+        self._munmap = _libc.munmap
         address = _libc.mmap(None, nbytes, _PROT_READ_WRITE, _MAP_SHARED, fd, 0)
         if address == _MAP_FAILED:
             number = ctypes.get_errno()
@@ -52,5 +53,5 @@ class _Mapping:
 
 
 def map_memory(fd: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return the first nbytes of fd's memory, shared with whoever else maps it; fd may be closed."""
+    """Return the first nbytes of fd's memory, shared with all who map it; fd may be closed afterwards."""
     return np.asarray(_Mapping(fd, nbytes))

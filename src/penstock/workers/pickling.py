@@ -1,4 +1,4 @@
-"""Sending a function to another process by cloudpickle, and saying in words why one cannot be sent."""
+"""Sending a function to another process by cloudpickle, or saying why it cannot be sent."""
 
 import functools
 import itertools
@@ -10,18 +10,18 @@ from typing import Any
 
 from penstock.workers.errors import CannotPickle
 
-# Deep enough for a variable of a function in an attribute of an object in a partial.
+# Deep enough for a variable of a function that is an attribute of an object in a partial.
 _SEARCH_DEPTH = 6
 # More parts than this are data: looking at a million rows for a function would take longer than it is worth.
 _SEARCH_PARTS = 1000
-# What goes by value is a setting of the whole process.
+# Which modules go by value is a setting of cloudpickle for the whole process: one thread changes it at a time.
 _registry_lock = threading.Lock()
 
 
 def pickle_function(function: Callable[..., Any], *, name: str | None = None) -> bytes:
     """Return function as bytes that a fresh process can load; lambdas, closures, notebooks work.
 
-    What lives in importable modules goes by name, all else by value.
+    What is defined in importable modules goes by name, all else by value.
 
     >>> import pickle
     >>> pickle.loads(pickle_function(lambda x: 2 * x))(21)
@@ -36,7 +36,7 @@ def pickle_function(function: Callable[..., Any], *, name: str | None = None) ->
         try:
             return bytes(cloudpickle.dumps(function, protocol=5))
         except Exception as error:
-            # Looked for while those modules go by value, or the search would blame something else.
+            # The culprit is searched while those modules still go by value: later, the search would blame another.
             raise CannotPickle(_explain(function, name or _label(function), error)) from error
         finally:
             for module in modules:
@@ -66,7 +66,7 @@ def _explain(function: Any, label: str, error: Exception) -> str:
 
 
 def _find_culprit(value: Any, *, depth: int = _SEARCH_DEPTH) -> tuple[str, Any]:
-    """Return the innermost part of value that cannot be pickled, and how one gets there."""
+    """Return the path to the innermost part of value that cannot be pickled, and that part."""
     if depth:
         for path, part in _parts(value):
             if not _can_pickle(part):
@@ -76,7 +76,7 @@ def _find_culprit(value: Any, *, depth: int = _SEARCH_DEPTH) -> tuple[str, Any]:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what value refers to, each with the words for it."""
+    """Yield each thing that value refers to, after a phrase that describes it."""
     if isinstance(value, types.MethodType):
         yield "the object it is a method of", value.__self__
     elif isinstance(value, functools.partial):
@@ -139,7 +139,7 @@ def _can_pickle(value: Any) -> bool:
 
 
 def _modules_to_copy(function: Any) -> list[types.ModuleType]:
-    """Return the modules of what function refers to that a fresh process could not import by name."""
+    """Return the modules that function refers to and that a fresh process could not import by name."""
     names: set[str] = set()
     seen = {id(function): function}
     waiting = [function]
@@ -163,7 +163,7 @@ def _is_importable(module: types.ModuleType) -> bool:
     parent = module.__name__.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     for finder in sys.meta_path:
-        # A fresh look, which importlib.util.find_spec does not take at what is already imported.
+        # Ask each finder: importlib.util.find_spec does not search for a module that is already imported.
         spec = finder.find_spec(module.__name__, path)
         if spec is not None:
             return bool(spec.origin == module.__file__)

@@ -69,7 +69,7 @@ class WorkerPool(Closing):
 
     @property
     def ready(self) -> Future[None]:
-        """Return a future that ends when every worker has loaded the function, or one cannot."""
+        """Return a future that ends when every worker has loaded the function, or fails if one can't."""
         return self._service.ready
 
     @property
@@ -86,7 +86,7 @@ class WorkerPool(Closing):
     def set_aside_nbytes(self) -> int:
         """Return the bytes that stay leased because the function itself keeps views of them.
 
-        At most one task's arrays a worker, which hands the function copies from then on.
+        These are at most the arrays of one task for each worker: from then on it hands the function copies.
         """
         return self._service.set_aside_nbytes()
 
@@ -95,13 +95,13 @@ class WorkerPool(Closing):
         return self._service.pids()
 
     def add_arena(self, nbytes: int) -> Arena:
-        """Return another piece of shared memory; each worker maps it with the first task that uses it."""
+        """Return another arena; each worker maps it with the first task that uses it."""
         arena = Arena(nbytes, name=f"penstock arena of {self.name}")
         self._arenas[arena.arena_id] = arena
         return arena
 
     def drop_arena(self, arena: Arena) -> None:
-        """Take no more tasks on this arena; its memory goes when the last view of it dies."""
+        """Take no more tasks on this arena; its memory is unmapped when the last view of it dies."""
         del self._arenas[arena.arena_id]
         arena.close()
 
@@ -117,8 +117,8 @@ class WorkerPool(Closing):
     ) -> Future[TaskResult]:
         """Call the function on these arrays in a worker; one small message each way.
 
-        `inputs` and `outputs` lie in an arena. `meta` and what the function returns are pickled,
-        but for the arrays in them: those of the return value lie in `room` (a uint8 array in an
+        `inputs` and `outputs` lie in an arena. `meta` and what the function returns are pickled, except
+        for the arrays in them: those of the return value lie in `room` (a uint8 array in an
         arena) if they fit, else in memory of their own. The future ends with a TaskResult, with the
         function's own exception (caused by a RemoteTraceback), or with WorkerDied, after which the
         same task may be submitted again. When it has ended, no worker touches the arrays any more.
@@ -143,7 +143,7 @@ class WorkerPool(Closing):
         return task.future
 
     def close(self) -> None:
-        """End the workers and fail what is under way; views of the arenas stay valid."""
+        """End the workers and fail the tasks under way; views of the arenas stay valid."""
         _close(self._service, self._arenas, self._owner_pid)
         self._finalizer.detach()
 
@@ -160,7 +160,7 @@ class WorkerPool(Closing):
 
 def _close(service: Service, arenas: dict[int, Arena], owner_pid: int) -> None:
     if os.getpid() != owner_pid:
-        return  # a fork of the owner, whose copy of the pool dies: the workers are not its own
+        return  # in a fork of the owner, only a copy of the pool dies: the workers are the owner's
     service.close()
     for arena in arenas.values():
         arena.close()

@@ -18,14 +18,14 @@ from penstock.workers.arena import Arena, Array
 from penstock.workers.errors import WorkerDied, name_of_signal
 from penstock.workers.wire import Channel, Frame, memory_file, pack
 
-# Between closing a worker's channel and killing it: time to flush and to run atexit functions.
+# From closing a worker's channel to killing it: time to flush output and to run atexit functions.
 GRACE_SECONDS = 1.0
-# A killed process that does not go is stuck in the kernel (a dead network disk): not waited for.
+# A killed process that does not end is stuck in the kernel (a dead network disk): it is waited for no longer.
 KILLED_SECONDS = 5.0
 
-# The worker's modules are loaded under a name of their own: `import penstock` would cost each worker
-# the whole library. The caller's sys.path comes first, or a random.py in the working directory would
-# be found instead of Python's.
+# The worker's modules are loaded under a package name of their own: with `import penstock`, each worker would
+# load the whole library. sys.path is set before anything else is imported: else a random.py in the working
+# directory would be found instead of Python's.
 _BOOTSTRAP = """
 import sys
 here, channel_fd, crash_fd, parent_pid, *path = sys.argv[2:]
@@ -60,7 +60,7 @@ class TaskResult(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One call of the function; it holds on to its arrays until no worker can touch them any more."""
+    """One call of the function; it refers to its arrays until no worker can touch them any more."""
 
     task_id: object
     frame: Frame
@@ -102,15 +102,15 @@ class WorkerProcess:
         finally:
             theirs.close()
         self.pid = self._process.pid
-        # Not on old kernels and in strict sandboxes: there the end of the channel has to tell.
+        # Old kernels and strict sandboxes have no pidfd: there, only the end of the channel tells of a death.
         with suppress(OSError):
             self.pid_fd = os.pidfd_open(self.pid)
-        # If it is dead already, whoever reads its channel will find out.
+        # If the worker is dead already, the next read of its channel will show that.
         with suppress(OSError):
             self.channel.send(_frame("function"), fds=[function_fd], wait=False)
 
     def give(self, task: Task, arenas: Container[int]) -> None:
-        """Send a task, and before it the arenas it needs; forget those not in `arenas`."""
+        """Send a task, and before it the arenas it needs; let the worker unmap those not in `arenas`."""
         for arena_id in [known for known in self._arenas if known not in arenas]:
             self.channel.send(_frame("drop", arena_id), wait=False)
             self._arenas.remove(arena_id)
@@ -123,12 +123,12 @@ class WorkerProcess:
         self.tasks.append(task)
 
     def set_aside(self) -> None:
-        """Keep the memory of the oldest task from being used again while this worker lives."""
+        """Hold the memory of the oldest task, so that it is not used again while this worker lives."""
         self._set_aside.append(self.tasks[0].arrays)
 
     @property
     def set_aside_nbytes(self) -> int:
-        """Return how much memory the function's own references keep."""
+        """Return the bytes set aside because the function refers to them."""
         return sum(array.nbytes for arrays in self._set_aside for array in arrays)
 
     @property
@@ -149,7 +149,7 @@ class WorkerProcess:
         return True
 
     def bury(self) -> None:
-        """Make sure that the process has ended, and let go of all but its crash report."""
+        """Make sure that the process has ended, and release everything but its crash report."""
         self.channel.close()
         if not self.wait(GRACE_SECONDS):
             self.kill()
@@ -171,13 +171,13 @@ class WorkerProcess:
         )
 
     def close(self) -> None:
-        """Let go of the crash report, the last thing that is left of a buried worker."""
+        """Release the crash report, which `bury` leaves."""
         os.close(self._crash_fd)
 
 
 def _command(name: str, channel_fd: int, crash_fd: int) -> list[str]:
-    """Return the command line; its first argument is for whoever looks at a list of processes."""
-    # Private, but what multiprocessing uses: under other -O or -W flags a worker would behave otherwise.
+    """Return the command line; its first argument names the worker in lists of processes."""
+    # Private, but multiprocessing uses it, too: with other -O or -W flags a worker would behave differently.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     label = f"penstock worker of {name}"
     numbers = map(str, (channel_fd, crash_fd, os.getpid()))
@@ -192,5 +192,5 @@ def _frame(*message: Any) -> Frame:
 
 
 def block_interrupts() -> None:
-    """Keep Ctrl-C from this thread and what it starts, until a worker ignores it by itself."""
+    """Block Ctrl-C in this thread and in the workers it starts; a worker unblocks it once it ignores it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,4 +1,4 @@
-"""The thread behind a pool: it alone starts workers, talks to them and buries them."""
+"""The thread behind a pool: it alone starts workers, talks to them, and cleans up after those that ended."""
 
 import os
 import selectors
@@ -18,10 +18,10 @@ from penstock.workers.process import (
 )
 from penstock.workers.wire import memory_file, unpack, write_all
 
-# One task to work on and one to find when it is done: a worker never waits for the parent's lock.
+# One task to work on, and the next one: so a worker never waits for the parent's interpreter lock.
 TASKS_AHEAD = 2
-# A worker may be killed while it starts. When three in a row were, the pool does with those it has,
-# or ends with an error if it has none.
+# A worker may be killed while it starts. After three in a row, the pool goes on with the workers it has, or
+# ends with an error if none of them is ready.
 STARTS_IN_VAIN = 3
 
 
@@ -31,7 +31,7 @@ class Service:
     def __init__(self, num_workers: int, function_pickle: bytes, *, name: str) -> None:
         self.name = name
         self.ready: Future[None] = Future()
-        self.ready.set_running_or_notify_cancel()  # so that nobody can cancel what all may wait for
+        self.ready.set_running_or_notify_cancel()  # so that nobody can cancel it: others may wait for it
         self.num_restarts = 0
         self.arenas: dict[int, Arena] = {}
         self._num_workers = num_workers
@@ -60,7 +60,7 @@ class Service:
         except BaseException as error:
             self._crew.settle()
             if len(self._crew):
-                self.close()  # Ctrl-C: from its start on, the thread alone lets go of things.
+                self.close()  # Ctrl-C: once the thread has started, only the thread releases things.
             else:
                 self._shut_down(error)
             raise
@@ -77,16 +77,16 @@ class Service:
             os.eventfd_write(self._wake_fd, 1)
 
     def close(self) -> None:
-        """End the workers and the thread, and fail what is under way; the idle get a second's grace."""
+        """End the workers and the thread, and fail tasks under way; idle workers get a second to end by themselves."""
         with self._lock:
             if not self._is_closed:
                 self._is_closing = True
                 os.eventfd_write(self._wake_fd, 1)
-        # A garbage collection on our own thread may be what closes: then this round is the last.
+        # If a garbage collection on the service thread calls this, join() does not wait: the loop ends by itself.
         self._crew.join()
 
     def pids(self) -> list[int]:
-        """Return the process ids of the workers that live."""
+        """Return the process ids of the workers that are alive."""
         return [worker.pid for worker in tuple(self._workers)]
 
     def set_aside_nbytes(self) -> int:
@@ -101,8 +101,8 @@ class Service:
             while len(self._workers) < self._num_workers:
                 self._start_worker()
             self._loop()
-        except BaseException as error:  # noqa: BLE001  it is handed to all who wait
-            # Whatever it was, nobody may wait for ever on a future that this thread was to end.
+        except BaseException as error:  # noqa: BLE001  it is raised to all who wait
+            # Whatever it is, nobody may wait for ever on a future that this thread should end.
             self._shut_down(error)
         else:
             self._shut_down(None)
@@ -137,7 +137,7 @@ class Service:
             self._selector.register(worker.pid_fd, selectors.EVENT_READ, worker)
 
     def _hand_out(self) -> None:
-        """Give queued tasks to the least busy workers; replace the dead if there is work for them."""
+        """Give queued tasks to the least busy workers; replace dead workers if there is work for new ones."""
         while self._queue:
             able = [w for w in self._workers if w.is_ready and len(w.tasks) < TASKS_AHEAD]
             if not able:
@@ -152,22 +152,22 @@ class Service:
                 worker.give(task, self.arenas)
             except (BrokenPipeError, ConnectionResetError, BlockingIOError):
                 self._queue.appendleft(task)
-                worker.kill()  # dead already, or deaf
+                worker.kill()  # dead already, or not reading its channel
                 worker.wait(KILLED_SECONDS)
                 self._read(worker)
-            except Exception as error:  # noqa: BLE001  it is this task's alone
+            except Exception as error:  # noqa: BLE001  it concerns this task alone
                 self._end(task, error=error)
         outstanding = len(self._queue) + sum(len(worker.tasks) for worker in self._workers)
         if not self.ready.done():
-            outstanding = self._num_workers  # whoever waits for all of them gets them, or an error
+            outstanding = self._num_workers  # `ready` promises all workers, or an error
         while len(self._workers) < min(self._num_workers, outstanding):
             if self._workers and self._starts_in_vain >= STARTS_IN_VAIN:
                 break
             self._start_worker()
 
     def _read(self, worker: WorkerProcess) -> None:
-        """Take all that a worker has sent; bury it if it is dead."""
-        # Asked first: what a dead worker sent is all there by then, and none of it may be lost.
+        """Take all messages that a worker has sent; bury the worker if it is dead."""
+        # Asked before reading: all that a dead worker sent has arrived by then, so none of it is lost.
         is_dead = worker.is_dead
         while worker in self._workers:
             try:
@@ -221,7 +221,7 @@ class Service:
             self._end(worker.tasks.popleft(), error=raised.rebuild())
 
     def _bury(self, worker: WorkerProcess, *, traceback_text: str = "") -> None:
-        """Fail the task that a dead or dying worker was on; give back those it had not begun."""
+        """Clean up after a dead or dying worker: fail the task it was on, and queue those it had not begun again."""
         self._selector.unregister(worker.channel)
         if worker.pid_fd is not None:
             self._selector.unregister(worker.pid_fd)
@@ -249,7 +249,7 @@ class Service:
         result: TaskResult | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """End a task's future; from here on its arrays are the caller's alone."""
+        """End a task's future; from here on its arrays belong to the caller alone."""
         task.frame.close()
         task.arrays, task.room = (), None
         if result is not None:

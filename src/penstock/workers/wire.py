@@ -5,8 +5,8 @@ array in it, by pickle's out-of-band buffers) is laid out in memory that both si
 if the receiver lent some, else in a new memfd whose descriptor goes with the frame. So a send never
 waits for the reader.
 
-Both the parent and the worker load this file and mapped_memory.py, the latter under another package name
-(see process.py); hence the relative import.
+Both the parent and the worker load this file and mapped_memory.py; the worker does so under another package
+name (see process.py), hence the relative import.
 """
 
 import os
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from .mapped_memory import map_memory
 
-# That of penstock.memory, which a worker does not load for this.
+# The same as in penstock.memory, which a worker does not load for this one number.
 ALIGNMENT = 64
 # A worker has at most a few frames unread, and a socket's default buffer holds about 200 KB.
 INLINE_NBYTES = 8192
@@ -30,7 +30,7 @@ OUT_OF_BAND_NBYTES = 4096
 _INLINE, _MEMORY, _ROOM = range(3)
 _HEADER = struct.Struct("<BQ")
 _FRAME_NBYTES = _HEADER.size + INLINE_NBYTES
-# One descriptor of the message and one of its bulk; the kernel closes what there is no room for.
+# Room for one descriptor of the message and one of its bulk; the kernel closes any further ones.
 _RIGHTS_NBYTES = socket.CMSG_SPACE(2 * 4)
 
 
@@ -40,7 +40,7 @@ class Dumps(Protocol):
     def __call__(
         self, value: Any, /, *, protocol: int, buffer_callback: Callable[[pickle.PickleBuffer], Any]
     ) -> bytes:
-        """Return the pickle of value, but for the buffers that the callback took."""
+        """Return the pickle of value, without the buffers that the callback took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Frame:
     memory_fd: int | None = None
 
     def close(self) -> None:
-        """Let go of the memory that the frame brought along."""
+        """Release the memory that came with the frame."""
         if self.memory_fd is not None:
             os.close(self.memory_fd)
 
@@ -85,7 +85,7 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def pack(message: Any, *, dumps: Dumps, room: memoryview | None = None) -> Frame:
-    """Return message as a frame; its bulk lies in `room` where it fits, else in memory of its own."""
+    """Return message as a frame; large buffers lie in `room` if they fit, else in memory of their own."""
     buffers: list[memoryview] = []
 
     def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
@@ -119,9 +119,9 @@ def pack(message: Any, *, dumps: Dumps, room: memoryview | None = None) -> Frame
 
 
 def pack_any(message: Any, *, room: memoryview | None = None) -> Frame:
-    """Return message as a frame, by cloudpickle where its values belong to the main module.
+    """Return message as a frame, pickled by cloudpickle if it refers to the main module.
 
-    The main module of the other end is another one, so what is defined there has to go by value.
+    The other end has another main module, so what is defined in ours has to go by value.
     """
     try:
         return pack(message, dumps=_dumps_by_name, room=room)
@@ -141,7 +141,7 @@ def _dumps_by_name(
 
 
 def unpack(data: bytes, fds: list[int], *, room: memoryview | None = None) -> Any:
-    """Return the message of a received frame; arrays in it are views of the memory it came in."""
+    """Return the message of a received frame; large arrays in it are views of the memory it came in."""
     kind, total = _HEADER.unpack_from(data)
     if kind == _INLINE:
         return pickle.loads(memoryview(data)[_HEADER.size :])
@@ -185,24 +185,24 @@ class Channel:
         """Return the descriptor to wait on."""
         return self._socket.fileno()
 
-    # Not socket.send_fds and recv_fds: in Python 3.11 they leave out the flags they are given.
+    # Not socket.send_fds and recv_fds: in Python 3.11 they ignore their flags.
 
     def send(self, frame: Frame, *, fds: Sequence[int] = (), wait: bool = True) -> None:
-        """Send a frame and descriptors; if not to `wait`, it is an error that the reader is far behind."""
-        # A program that lets SIGPIPE end it (many command lines do) must not end with its worker.
+        """Send a frame and descriptors; with wait=False, raise BlockingIOError if the reader is far behind."""
+        # NOSIGNAL: a program that lets SIGPIPE end it (many command lines do) must not end with its worker.
         flags = socket.MSG_NOSIGNAL if wait else socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
         carried = [*fds] if frame.memory_fd is None else [*fds, frame.memory_fd]
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", carried))] if carried else []
         self._socket.sendmsg([frame.data], rights, flags)
 
     def receive(self, *, wait: bool = True) -> tuple[bytes, list[int]] | None:
-        """Return the next frame's bytes and descriptors, or None when the other end is gone."""
+        """Return the next frame's bytes and descriptors, or None when the other end is closed."""
         flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
         try:
             data, rights, came, _ = self._socket.recvmsg(_FRAME_NBYTES, _RIGHTS_NBYTES, flags)
         except ConnectionResetError:
-            # The other end died with messages unread. The kernel says so once, before it hands out
-            # what was sent from there.
+            # The other end died with messages unread. The kernel says so once, and then hands out what the
+            # other end had sent.
             return self.receive(wait=wait)
         fds = array("i", b"".join(content for _, _, content in rights)).tolist()
         if came & socket.MSG_CTRUNC:
@@ -215,5 +215,5 @@ class Channel:
         return (data, fds) if data else None
 
     def close(self) -> None:
-        """Close this end; the other one reads the end of the stream."""
+        """Close this end; the other end then receives None."""
         self._socket.close()

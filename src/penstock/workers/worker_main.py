@@ -1,7 +1,7 @@
 """What runs in a worker process: load a function once, then answer one task after another.
 
-It is loaded under the name `_penstock_worker` (see process.py), so that a worker does not import the
-whole library to begin with; hence the relative imports, and only the standard library and NumPy.
+This module is loaded under the package name `_penstock_worker` (see process.py), so that a worker does not
+start by importing the whole library. Hence the relative imports, and nothing but the standard library and NumPy.
 """
 
 import ctypes
@@ -27,15 +27,15 @@ from .mapped_memory import map_memory
 from .wire import Channel, Frame, pack, pack_any, unpack
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# What Chromium gives its renderers: when memory runs out, a worker, which can be replaced, goes
-# before its parent.
+# The score that Chromium gives its renderers: when memory runs out, the kernel kills a worker, which can be
+# replaced, before its parent.
 _OOM_SCORE = b"300"
 
 Function = Callable[[list[Any], list[Any], Any], Any]
 
 
 class Job(NamedTuple):
-    """A task as it travels: where its arrays lie, and the rest as it was given."""
+    """A task as it is sent: where its arrays lie, and its other arguments as they were given."""
 
     inputs: Any
     outputs: Any
@@ -45,19 +45,19 @@ class Job(NamedTuple):
 
 
 def main(channel_fd: int, crash_fd: int, parent_pid: int) -> None:
-    """Serve the parent at the other end of channel_fd until it closes or dies."""
-    # The parent handles Ctrl-C. It started us with SIGINT blocked: none could come before this line.
+    """Serve the parent at the other end of channel_fd until the parent closes it or dies."""
+    # The parent handles Ctrl-C. It started us with SIGINT blocked, so that none could come before this line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:  # it died before we could ask for the signal
+    if os.getppid() != parent_pid:  # the parent died before we could ask for the signal
         os._exit(1)
     faulthandler.enable(crash_fd)
     for fd in (channel_fd, crash_fd):
         os.set_inheritable(fd, False)  # noqa: FBT003  it takes no keyword
     _volunteer_for_the_oom_killer()
     if sys.stdout is not None:
-        # Whole lines, at once: workers share the parent's output, and one that crashes flushes nothing.
+        # Write each whole line at once: workers share the parent's output, and a crash flushes nothing.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real file here
     install("penstock")
     channel = Channel(socket.socket(fileno=channel_fd))
@@ -70,7 +70,7 @@ def main(channel_fd: int, crash_fd: int, parent_pid: int) -> None:
 
 
 def _volunteer_for_the_oom_killer() -> None:
-    # It may be higher already, which only root may lower, or there is no /proc: then that stands.
+    # If the score is higher already (only root may lower it), or there is no /proc, nothing changes.
     with suppress(OSError):
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         try:
@@ -80,7 +80,7 @@ def _volunteer_for_the_oom_killer() -> None:
 
 
 class Worker:
-    """The function, the arenas mapped so far, and the loop."""
+    """The function, the arenas mapped so far, and the loop that answers messages."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -99,7 +99,7 @@ class Worker:
                 continue
             if kind == "task":
                 self._answer(Job(*rest))
-                rest.clear()  # or its meta would live until the next message
+                rest.clear()  # else its meta would live until the next message
             elif kind == "map":
                 arena_id, nbytes = rest
                 self._arenas[arena_id] = map_memory(fds[0], nbytes)
@@ -110,7 +110,7 @@ class Worker:
                 self._load(fds[0])
 
     def _load(self, fd: int) -> None:
-        """Load the function; say that it is ready, or why it cannot be."""
+        """Load the function; send that the worker is ready, or why the function cannot be loaded."""
         try:
             with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as function_pickle:
                 self._function = pickle.loads(function_pickle)
@@ -126,8 +126,8 @@ class Worker:
         frame, exit_code = self._run(job, views)
         if not self._works_on_copies and views.are_kept():
             # The function keeps a view of memory that is about to be used again. The parent sets
-            # this task's memory aside for as long as we live; from now on the function gets arrays
-            # of its own, which it may keep.
+            # this task's memory aside for as long as this worker lives; from now on the function gets
+            # arrays of its own, which it may keep.
             self._works_on_copies = True
             self._channel.send(pack(("kept",), dumps=pickle.dumps))
         for stream in (sys.stdout, sys.stderr):
@@ -149,14 +149,14 @@ class Worker:
             if self._works_on_copies:
                 value = self._call_on_copies(inputs, outputs, job)
             else:
-                assert self._function is not None  # no task comes before we said that we are ready
+                assert self._function is not None  # no task comes before we sent "ready"
                 value = self._function(inputs, outputs, job.meta)
             seconds = time.perf_counter() - begun
             lent = None if job.room is None else memoryview(views.array(job.room, writable=True))
             return pack_any(("done", seconds, value), room=lent), None
-        except Exception as error:  # noqa: BLE001  it is the caller's to handle
+        except Exception as error:  # noqa: BLE001  the caller handles it
             return _frame_of_error(error), None
-        except BaseException as error:  # noqa: BLE001  likewise, and then we go
+        except BaseException as error:  # noqa: BLE001  likewise, and then this process ends
             code = error.code if isinstance(error, SystemExit) else 1
             return _frame_of_error(error, ends=True), 0 if code is None else code
 
@@ -175,11 +175,11 @@ class Worker:
 
 
 class _Views:
-    """The arrays of one task, cut so that one can tell afterwards whether someone kept one."""
+    """The arrays of one task, made in a way that tells afterwards whether the function kept one of them."""
 
     def __init__(self, arenas: dict[int, Any]) -> None:
         self._arenas = arenas
-        # Every view of a view refers to the array at its root, and to the arena only through that.
+        # Every view of a view refers to its root array here, and to the arena only through the root.
         self._roots: dict[tuple[int, bool], Any] = {}
         self._watched: list[weakref.ref[Any]] = []
 
@@ -195,11 +195,11 @@ class _Views:
         return np.ndarray(shape, dtype, buffer=root, offset=offset, strides=strides)
 
     def are_kept(self) -> bool:
-        """Tell whether an array of this task is still referred to, now that it is done."""
+        """Tell whether an array of this task is still referred to, now that the task is done."""
         self._roots.clear()
         if all(root() is None for root in self._watched):
             return False
-        gc.collect()  # a cycle that nobody refers to is not kept
+        gc.collect()  # an unreachable cycle does not count as kept
         return any(root() is not None for root in self._watched)
 
 
@@ -216,10 +216,10 @@ def _pickle_of_error(error: BaseException) -> bytes | None:
 
 
 def _frame_of_error(error: BaseException, *, ends: bool = False) -> Frame:
-    """Return an exception as a frame: itself if it can be pickled, and in words."""
+    """Return an exception as a frame: the exception itself if it can be pickled, and its text."""
     where = error.__traceback__
     if where is not None and where.tb_next is not None:
-        where = where.tb_next  # the first frame is ours, and no news to the user
+        where = where.tb_next  # the first frame is ours, and does not help the user
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ != "builtins":

@@ -1,4 +1,4 @@
-"""Where rows go: one file a format, each with a `write(job)`."""
+"""The formats that rows can be written in: one module a format, each with a `write(job)`."""
 
 from collections.abc import Callable
 

@@ -15,11 +15,11 @@ class Job:
 
     node: Node
     open_stream: Callable[[StateDict | None], Stream]
-    """Opens epoch 0, from a state on (None: from its start)."""
+    """Opens a stream of epoch 0, from a state on (None: from the start)."""
     path: Path
     shard_rows: int | None = None
     overwrite: bool = False
     progress: bool | None = None
-    """Whether to show a bar; None: where rich is installed and stderr is a terminal."""
+    """Whether to show a progress bar; None: if rich is installed and stderr is a terminal."""
     shards: int | None = None
-    """How many files to spread the rows over, if that was said; then their number is known."""
+    """How many files to spread the rows over; if it is given, the number of rows is known."""

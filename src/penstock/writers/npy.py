@@ -24,7 +24,7 @@ from penstock.writers.progress import Advance, progress_bar
 def write(job: Job) -> None:
     """Write all rows; the folder appears under its name when it is whole.
 
-    Until then it has a hidden name beside it, where the next try finds what is finished.
+    Until then, it is a hidden folder beside that name, and the next call goes on after the shards finished there.
     """
     _check_target(job)
     row = row_to_json(job.node.structure, _layouts(job.node))
@@ -57,12 +57,15 @@ def _layouts(node: Node) -> Any:
 
 
 def _shard_rows(job: Job) -> Any:
-    """Return what decides where shards end."""
+    """Return what decides where shards end: the user's number of rows, or the default number in a list.
+
+    A call goes on after an interrupted one only if both have the same.
+    """
     return job.shard_rows or [default_shard_rows(job.node)]
 
 
 def _write_rows(job: Job, folder: ShardFolder) -> None:
-    # Only batches of ragged rows are copied on the way, one at a time.
+    # Memory outside the ledger will do: only ragged rows with gaps, and arrays of text, are copied, a block at a time.
     shards = ShardSequence(folder, job.node, allocate_plain, job.shard_rows)
     if shards.has_ended:
         return
@@ -87,7 +90,7 @@ def _drain(stream: Stream, shards: ShardSequence, advance: Advance) -> None:
     for parcel in stream.parcels():
         shards.add(parcel)
         advance(parcel.size, parcel.block.nbytes)
-        del parcel  # Its buffer is free for the next one.
+        del parcel  # Its buffers are free for the next parcel.
 
 
 def _check_target(job: Job) -> None:

@@ -12,9 +12,9 @@ Advance = Callable[[int, int], None]
 def progress_bar(
     what: str, *, num_rows: int | None, done: int, wanted: bool | None
 ) -> Iterator[Advance]:
-    """Give a function that moves the bar on, or that does nothing where there is none.
+    """Yield a function that advances the bar, or that does nothing where there is no bar.
 
-    `wanted=None` shows it if rich is installed and stderr is a terminal.
+    `wanted=None` shows a bar if rich is installed and stderr is a terminal.
     """
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield _nothing

@@ -26,13 +26,13 @@ from penstock.writers.job import Job
 from penstock.writers.progress import progress_bar
 
 _OURS = re.compile(r"part-\d{5,}(-of-\d{5,})?\.tfrecord")
-_LISTED = {"float32", "int64"}  # What a list of a tf.train.Example holds as it is.
+_LISTED = {"float32", "int64"}  # Dtypes that a list of a tf.train.Example holds unchanged.
 
 
 def write(job: Job) -> None:
     """Write all rows; the folder appears under its name when it is whole.
 
-    Takes the memory of a stream, and that of a block of records.
+    Takes the memory of a stream, and of one block of encoded records.
     """
     encoder = Encoder(job.node)
     _check_target(job)
@@ -48,7 +48,7 @@ def write(job: Job) -> None:
             data, offsets = encoder.encode(parcel.block, parcel.size)
             shards.add(data, offsets)
             advance(parcel.size, data.nbytes)
-            del parcel  # Its buffer is free for the next one.
+            del parcel  # Its buffers are free for the next parcel.
 
 
 class Encoder:
@@ -171,14 +171,14 @@ class _Shards:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Shards that no row is left for are there all the same: whoever counts them finds them.
+        # Shards without rows are written, too: the names of the others say how many files there are.
         while kind is None and self.count is not None and self.number + 1 < self.count:
             self._next()
         self.file.close()
 
 
 def _check_target(job: Job) -> None:
-    """Refuse to replace what is not a folder of shards."""
+    """Raise if `overwrite` would replace something other than a folder of TFRecord shards."""
     path = job.path
     if not job.overwrite or not path.exists():
         return

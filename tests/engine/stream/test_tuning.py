@@ -17,7 +17,7 @@ from tests.conformance import assert_same, run
 
 import penstock as ps
 from penstock.engine.plan import make_plan
-from penstock.engine.stream import stream as stream_module
+from penstock.engine.stream import engine as engine_module
 from penstock.engine.stream.threads import Threads
 from penstock.engine.stream.tuning import Period, Tuner
 from penstock.memory import Account, process_ledger
@@ -146,7 +146,7 @@ def test_rows_and_bytes_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
     ds = ds.batch(50).map(doubled).with_options(processes=0, memory="32MB")
     expected = run(ds.with_options(threads=0))
     before = set(threading.enumerate())
-    monkeypatch.setattr(stream_module, "Tuner", Restless)
+    monkeypatch.setattr(engine_module, "Tuner", Restless)
     granted = process_ledger.granted
     with ds.stream() as stream:
         found = []
@@ -165,7 +165,7 @@ def test_rows_and_bytes_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("options", [{"threads": 2}, {"threads": 0}])
 def test_what_the_user_sets_is_not_tuned(options: dict[str, int], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stream_module, "Tuner", Restless)
+    monkeypatch.setattr(engine_module, "Tuner", Restless)
     ds = ps.from_arrays(np.arange(100_000)).batch(10)
     for fixed in (ds.with_options(**options), ds.prefetch(3)):
         with fixed.stream() as stream:
@@ -247,7 +247,7 @@ def test_no_chain_takes_more_than_its_plan_however_it_is_tuned(
     assume(plan.is_tuned)
     expected = model.rows(epoch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_module, "Tuner", Restless)
+        patch.setattr(engine_module, "Tuner", Restless)
         with ds.stream(epoch=epoch) as stream:
             for count, row in enumerate(expected):
                 assert equal(next(stream), row), count

@@ -25,8 +25,8 @@ def pieces_of(data: bytes, **options: object) -> list[lines.Piece]:
 
 @given(st.lists(st.sampled_from([b"a", b"\n", b'"', b"bcd"])).map(b"".join), st.integers(1, 9))
 def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int) -> None:
-    before = lines.PIECE_NBYTES
-    lines.PIECE_NBYTES = nbytes
+    before = lines.TEXT_NBYTES
+    lines.TEXT_NBYTES = nbytes
     try:
         for quote in (b"", b'"'):
             found = pieces_of(data, quote=quote)
@@ -42,11 +42,11 @@ def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int
                 rest = pieces_of(data, offset=piece.offset, line=piece.line, quote=quote)
                 assert b"".join(one.data for one in rest) == data[piece.offset :]
     finally:
-        lines.PIECE_NBYTES = before
+        lines.TEXT_NBYTES = before
 
 
 def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "PIECE_NBYTES", 16)
+    monkeypatch.setattr(lines, "TEXT_NBYTES", 16)
     monkeypatch.setattr(lines, "_MOST_NBYTES", 64)
     with pytest.raises(DataError, match=r"line 2 has no end within 64 bytes.*quote"):
         pieces_of(b'a\n"' + b"x" * 1000, quote=b'"')

@@ -1,4 +1,4 @@
-"""on_error="skip" for files: what is bad is left out, counted and named, and all the rest comes."""
+"""on_error="skip" for files: what is bad is skipped, counted and named, and all the rest comes."""
 
 import os
 import pickle
@@ -122,7 +122,7 @@ def test_only_the_bad_chunk_is_left_out(tmp_path: Path, chunked: Kind) -> None:
     ds = chunked.open(paths)
     lost = range(LENGTH + 2 * CHUNK, LENGTH + 3 * CHUNK)
     rows = f"rows {2 * CHUNK} to {3 * CHUNK}"
-    check(skipping(ds), without(lost), CHUNK, "part-1", f"Left out: {rows} of {paths[1]}")
+    check(skipping(ds), without(lost), CHUNK, "part-1", f"Skipped: {rows} of {paths[1]}")
     assert len(read(skipping(ds))[1].skipped) == 1
     assert sorted(read(skipping(ds.shuffle(seed=1)))[0]) == without(lost)
     batches = run(skipping(ds).batch(32))

@@ -1,4 +1,4 @@
-"""from_files(..., on_error="skip"): files that can't be opened are left out at the call."""
+"""from_files(..., on_error="skip"): files that can't be opened are skipped at the call."""
 
 import os
 import pickle
@@ -47,7 +47,7 @@ def test_files_that_can_not_be_opened_are_left_out_at_the_call(
     good = without(range(which * LENGTH, (which + 1) * LENGTH))
     if kind.knows_length:
         assert len(ds) == 2 * LENGTH
-    assert f"1 file left out: {paths[which]}" in str(ds.explain())
+    assert f"1 file skipped: {paths[which]}" in str(ds.explain())
     for one in (ds, skipping(ds)):
         found, report = read(one)
         assert found == good

@@ -19,11 +19,11 @@ from penstock.stages.base.functions import RowRandom, array_memory
 from penstock.stages.base.results import conformed, nest_text
 from penstock.stages.map import MappedRows, locate
 
-_LARGE_NBYTES = 1 << 17  # The C library keeps smaller pieces of memory by itself.
+_LARGE_NBYTES = 1 << 17  # The C library itself reuses smaller pieces of memory.
 
 
 class HandOver:
-    """The maps at the end of a chain, first to last, for the rows of what stands before them."""
+    """The maps at the end of a chain, first to last, called with the rows of the node before them."""
 
     def __init__(self, maps: Sequence[MappedRows], epoch: int, clock: Clock) -> None:
         self.maps = maps
@@ -33,7 +33,7 @@ class HandOver:
 
     @property
     def seconds(self) -> float:
-        """What the functions took so far."""
+        """The seconds that the functions took so far."""
         return self._calls[-1].all_seconds
 
     def elements(self, block: Block, size: int, first: int) -> Iterator[Any]:
@@ -44,7 +44,7 @@ class HandOver:
         return self._calls[-1].results(elements, first)
 
     def report(self) -> None:
-        """Tell the clock what was not told yet: of each function, without that of those before it."""
+        """Add each function's time since the last report to the clock, without that of the functions before it."""
         before = 0.0
         for call in self._calls:
             took, before = call.all_seconds - before, call.all_seconds
@@ -60,7 +60,7 @@ class _Call:
     def __init__(self, node: MappedRows, epoch: int) -> None:
         self.node = node
         self.all_seconds = 0.0
-        """What it took, with those before it."""
+        """The seconds it took, with the functions before it."""
         self.num_rows = 0
         self.reported_seconds = 0.0
         self.reported_rows = 0
@@ -80,7 +80,7 @@ class _Call:
             self._call = partial(_in_array_memory, self._call)
 
     def results(self, elements: Iterator[tuple[Any, ...]], first: int) -> Iterator[Any]:
-        """Yield the function of the leaves of each row, as a nest that is the caller's own."""
+        """Yield the function's result for each row, as a nest that nobody else refers to."""
         call, is_own, random = self._call, self._is_own, self._random
         is_bare = self._structure == flatten(0)[1]
         number = first

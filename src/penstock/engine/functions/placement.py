@@ -31,7 +31,7 @@ class Decision:
     """0 is on threads, or at the hand-over."""
     reason: str
     seconds: float | None = None
-    """What a call takes, if it was measured."""
+    """The seconds that a call takes, if that was measured."""
 
     def __str__(self) -> str:
         where = f"{self.num_processes} processes" if self.num_processes else "threads"

@@ -1,4 +1,4 @@
-"""The worker processes of one function, and the way of its rows there and back."""
+"""The worker processes of one function, and how rows get there and results come back."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ class RemoteMap:
     ) -> list[BadRow]:
         """Read rows into shared memory, have a worker call the function, and copy the results to `out`.
 
-        Return the bad rows, where those are left out.
+        Return the bad rows, where these are skipped.
         """
         made = self._shared(self.fields, len(numbers), aligned=self.node.is_batched)
         for left in range(self.retries, -1, -1):
@@ -129,5 +129,5 @@ class RemoteMap:
 
     def _lease(self, nbytes: int) -> Array:
         memory = self.pool.arena.lease(max(nbytes, 1))
-        # Rows turned out longer than planned, or a function keeps some: memory of its own will do.
+        # The arena is full: rows are longer than planned, or a function keeps some. Take another arena.
         return memory if memory is not None else self.pool.add_arena(nbytes).lease(nbytes)  # type: ignore[return-value]

@@ -34,7 +34,7 @@ def task_of(node: FunctionNode) -> "RowsTask":
 
 
 class _Stand(Rows):
-    """Stands for the input of a map in a worker: it knows its structure, and which row was asked for."""
+    """Stands for the input or output node of a function in a worker: it has the fields, but no rows."""
 
     num_rows = 0
 
@@ -44,19 +44,19 @@ class _Stand(Rows):
         self.located = -1
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Never asked: rows come with the task."""
+        """Never called: rows come with the task."""
 
     def locate(self, row: int, epoch: int) -> str:
-        """Return the number of a row, and remember it: only errors ask."""
+        """Return the number of a row, and remember it: only errors ask where a row is."""
         self.located = row
         return f"row {row}"
 
     def describe(self) -> str:
-        """Return what it is."""
+        """Return a name for it."""
         return "rows of a block"
 
     def fingerprint(self) -> Any:
-        """Return what it is."""
+        """Return a name for it."""
         return ["rows of a block"]
 
 
@@ -84,7 +84,7 @@ class RowsTask:
     def __call__(self, inputs: list[Array], outputs: list[Array], meta: Any) -> Any:
         """Fill `outputs`; return the values of the fields of variable size and the bad rows.
 
-        Or what went wrong, if bad rows are not left out.
+        Return a `Failed` instead if a row is bad, and bad rows are not skipped.
         """
         numbers, epoch, lists, lengths = meta
         stand = _Stand(self.structure, self.fields)

@@ -1,4 +1,4 @@
-"""What a dataset, a memory budget and this machine come to: sizes of blocks, threads, bytes."""
+"""The plan for a dataset, a memory budget and this machine: sizes of blocks, threads, bytes."""
 
 from penstock.engine.plan.explain import Explanation, explain
 from penstock.engine.plan.options import Options

@@ -20,7 +20,7 @@ class StageLine:
     row_nbytes: int
     choice: str
     depth: int
-    """How many combinations of datasets it stands in front of."""
+    """How many zips, concatenations and mixes it is an input of: its indentation."""
 
 
 @dataclass(frozen=True, slots=True)

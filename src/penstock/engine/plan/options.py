@@ -11,7 +11,7 @@ from penstock.memory import parse_nbytes
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a dataset is run; None is 'found by itself'."""
+    """How a dataset is run; None leaves a value to penstock."""
 
     memory: int | None = None
     threads: int | None = None

@@ -8,7 +8,7 @@ from penstock.engine.plan.options import Options
 from penstock.memory import default_budget, process_ledger
 from penstock.stages.base.segment import Segment, as_flow
 
-BLOCK_NBYTES = 1 << 21  # Large enough that handing it over costs nothing, small enough for a cache.
+BLOCK_NBYTES = 1 << 21  # Large enough to be handed over at no cost, small enough for a CPU cache.
 _PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
 _MOST_AHEAD = 64
 _SMALL_BLOCK = 1 << 18  # Below this, handing blocks over begins to cost.
@@ -27,17 +27,17 @@ class Plan:
     ahead: int
     """Blocks made before they are asked for."""
     cached: int
-    """Bytes of caches in memory that this stream would fill, which outlive it."""
+    """Bytes of caches in memory that this stream would fill; they outlive the stream."""
     need: int
     """The smallest budget that would do."""
     total: int
-    """Bytes it will hold at most, besides those that are kept."""
+    """Bytes it will hold at most, besides `cached`."""
     why: str
     scratch: str | None = None
     processes: int | None = None
-    """How many for a function; None is found by measurement when the stream opens."""
+    """How many processes run each function; None is decided by measurement when the stream opens."""
     is_tuned: bool = False
-    """Whether threads and blocks ahead may become more while it runs; not if the user set one of them."""
+    """Whether threads and blocks ahead may be raised while it runs: not if the user set or the budget limited them."""
     retries: int = 0
     max_errors: int | None = None
 
@@ -57,13 +57,14 @@ def make_plan(node: Node, options: Options) -> Plan:
     threads, why = _threads(options)
     caches = node.cache_nbytes().values()
     cached = sum(caches)
-    # A cache of a flow (0) grows as rows come. It gets what blocks leave over, so they get half at most.
+    # A cache of a flow (0: not known) grows as rows come; it gets the memory that blocks leave over. So blocks
+    # get half at most.
     room = (budget - cached) // 2 if 0 in caches else budget - cached
     smallest = _total(flow, 1, 0 if threads == 0 else 1)
     full = _ahead(options, node, BLOCK_NBYTES, threads)
     sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
-    # First fewer blocks ahead, then smaller ones, then one at a time, which also keeps one window
-    # instead of two: the order of the rows must never depend on any of it.
+    # First fewer blocks ahead, then smaller blocks, then one at a time, which also holds one window of a
+    # shuffle instead of two. The order of the rows must never depend on this choice.
     choices = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
     choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
     choices += [(min(full, 1), size) for size in sizes]
@@ -88,7 +89,7 @@ def make_plan(node: Node, options: Options) -> Plan:
         why=why,
         scratch=options.scratch,
         processes=options.processes,
-        is_tuned=not is_set and chosen == 0,  # The budget was no reason to do with less.
+        is_tuned=not is_set and chosen == 0,  # 0: the budget did not limit it.
         retries=options.retries or 0,
         max_errors=options.max_errors,
     )

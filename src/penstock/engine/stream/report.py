@@ -9,7 +9,7 @@ from penstock.memory import format_nbytes
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """The time that one stage took itself, over all threads."""
+    """The time that one stage took itself, without its inputs, over all threads."""
 
     call: str
     seconds: float
@@ -34,12 +34,12 @@ class Report:
     num_blocks: int
     peak_nbytes: int
     held_nbytes: int
-    """The most that the consumer kept alive of batches it had gone past."""
+    """The most bytes that the consumer kept alive, of batches that it had gone past."""
     budget_nbytes: int
     decisions: tuple[str, ...] = ()
     """What was decided by measurement, and why."""
     num_skipped: int = 0
-    """Bad rows that were left out, by `on_error="skip"`."""
+    """Bad rows that were skipped, by `on_error="skip"`."""
     skipped: tuple[str, ...] = ()
     """What was wrong with the first few of them and where they are; for functions, with tracebacks."""
 

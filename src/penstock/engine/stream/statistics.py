@@ -14,7 +14,7 @@ from penstock.engine.stream.stream import Stream
 
 @dataclass(frozen=True, slots=True)
 class FieldStatistics:
-    """What one pass found of a field, for each place of a row; None where it has no meaning.
+    """What one pass found for a field, at each place of a row; None where a figure has no meaning.
 
     After `batch` the statistics are still those of rows. Fields whose shapes differ from row to
     row count every value as a row of its own.
@@ -64,7 +64,7 @@ class _Running:
 
 
 def statistics(stream: Stream, node: Node) -> Any:
-    """Return a nest of `FieldStatistics`, like a row; takes a few blocks, and a few rows a field."""
+    """Return a nest of `FieldStatistics`, like a row; takes the memory of a few blocks, and of a few rows."""
     running = [_Running() for _ in node.fields]
     with stream:
         for block, size in stream.blocks():

@@ -1,221 +1,24 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
-import _thread
-import copy
 import gc
-import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 from penstock.core.blocks import Block
-from penstock.core.clock import Clock
 from penstock.core.closing import Closing
 from penstock.core.fingerprint import fingerprint, walk
 from penstock.core.nest import builder
-from penstock.core.resources import Resources
-from penstock.core.rows import Context, Cursor, Executor, Inline, Node, Parcel, Rows
-from penstock.core.skipped import Skipped
+from penstock.core.rows import Node, Parcel, Rows
 from penstock.core.state import State, StateDict
-from penstock.engine.functions.hand_over import HandOver, trailing_maps
-from penstock.engine.functions.placement import Decision, decide
-from penstock.engine.functions.remote import RemoteMap
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
+from penstock.engine.stream.engine import Engine
 from penstock.engine.stream.report import Report, StageTime
-from penstock.engine.stream.threads import Pump, Threads
-from penstock.engine.stream.tuning import Tuner
-from penstock.errors import BudgetError, PenstockWarning, StateError, StreamClosedError
-from penstock.memory import Account, Pool, format_nbytes, process_ledger
-from penstock.stages.base.segment import Segment, as_flow
-from penstock.stages.map import MappedRows
-
-SHORT_SECONDS = 100e-6
-"""Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
-_GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
-
-
-class _Engine:
-    """The threads and buffers of a stream.
-
-    It must not refer to the stream: that is how an abandoned stream is noticed.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        """Hold nothing yet: whoever opens it has to know it before, to close what was opened so far."""
-        self._plan = plan
-        self.clock = Clock()
-        self.skipped = Skipped(plan.max_errors)
-        self.resources = Resources()
-        self.decisions: list[str] = []
-        self.threads: Threads | None = None
-        self.tuner: Tuner | None = None
-        self.pump: Pump | None = None
-        self.source: Iterator[Parcel] = iter(())
-        self.parcels: Iterator[Parcel] = iter(())
-        self.hand_over: HandOver | None = None
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self.account = Account(process_ledger, plan.node.describe())
-        self.pool = Pool(self.account)
-
-    def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
-        """Take the memory, start the threads, and fill the caches."""
-        plan = self._plan
-        self.account.open(
-            budget=plan.budget, need=plan.need, want=plan.total, why="its smallest blocks"
-        )
-        if plan.is_threaded:
-            self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
-            self.threads.resize(plan.threads)
-            if plan.is_tuned:
-                self.tuner = Tuner(self.threads, plan.threads)
-        self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
-
-    def _start(
-        self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool
-    ) -> Iterator[Parcel]:
-        executor: Executor = self.threads or Inline()
-        flow = plan.flow
-        if by_element and (maps := self._short_maps(plan)):
-            self.hand_over = HandOver(maps, epoch, self.clock)
-            flow = as_flow(self.hand_over.rows)
-            if self.threads is not None and self.tuner is not None:
-                # The consumer has work of its own, in which threads disturb it: more only if it waits.
-                self.threads.resize(1)
-                self.threads.ahead = 2
-        context = Context(
-            epoch,
-            self.pool.lease,
-            executor,
-            self.clock,
-            self.resources,
-            plan.block_nbytes,
-            plan.ahead,
-            plan.budget,
-            plan.scratch,
-            self._place(plan),
-            self.skipped,
-        )
-        for node in walk(plan.node):
-            for error in node.skipped_files:
-                # One that is raised gets a note and a traceback: those are not for the next stream.
-                self.skipped.add(copy.copy(error))
-        self.source = flow.parcels(cursor, context)
-        # Blocks of a segment are made ahead by the threads themselves; anything else needs a
-        # thread that asks for the next parcel while the consumer is busy.
-        if self.threads is None or isinstance(flow, Segment):
-            return self.source
-        self.pump = Pump(self.source, self.threads, self.clock)
-        self.pump.start()
-        return self.pump
-
-    def _short_maps(self, plan: Plan) -> list[MappedRows]:
-        """Return the last maps of a chain if they are short enough to be called at the hand-over."""
-        if plan.processes:
-            return []
-        left = SHORT_SECONDS
-        found: list[MappedRows] = []
-        for node in reversed(trailing_maps(plan.node)):
-            if plan.is_threaded:
-                decision = decide(node, plan.processes)
-                if decision.num_processes or decision.seconds is None:
-                    break
-                left -= decision.seconds
-                if left < 0:
-                    break
-                self.decisions.append(f"{decision.stage} at the hand-over: {decision.reason}")
-            found.insert(0, node)
-        return found
-
-    def _place(self, plan: Plan) -> dict[int, RemoteMap]:
-        """Decide where the user's functions run, and start the processes that it takes."""
-        placement: dict[int, RemoteMap] = {}
-        handed = {id(node) for node in self.hand_over.maps} if self.hand_over else set()
-        for node in walk(plan.node):
-            if isinstance(node, FunctionNode) and id(node) not in handed:
-                if not plan.is_threaded and not plan.processes:
-                    continue  # Everything runs where it is asked for: there is nothing to decide.
-                decision = decide(node, plan.processes)
-                if decision.num_processes:
-                    make = partial(
-                        RemoteMap, node, decision, plan.block_nbytes, plan.budget, plan.retries
-                    )
-                    try:
-                        placement[id(node)] = self.resources.get(("workers", id(node)), make)
-                    except BudgetError as error:
-                        if plan.processes is not None:
-                            raise
-                        decision = Decision(decision.stage, 0, f"no room for processes: {error}")
-                self.decisions.append(str(decision))
-        return placement
-
-    def next_parcel(self) -> tuple[Parcel | None, float]:
-        """Return the next parcel, and the seconds it was waited for."""
-        started = perf_counter()
-        parcel = next(self.parcels, None)
-        waited = perf_counter() - started
-        if self.tuner is not None and parcel is not None:
-            self.tuner.handed_out(parcel.block.nbytes, waited)
-        return parcel, waited
-
-    def all_decisions(self) -> tuple[str, ...]:
-        """Return what was decided before the first block, and while it ran."""
-        return (*self.decisions, *(self.tuner.decisions if self.tuner is not None else ()))
-
-    def abandon(self) -> None:
-        """Close, when the stream was collected instead of closed.
-
-        The garbage collector runs this in any thread, maybe one of ours, and under any lock, maybe
-        that of the ledger: only another thread can wait for ours to end without a deadlock.
-        """
-        if self.threads is None:
-            self.close()
-            return
-        done = threading.Lock()
-        done.acquire()
-
-        def close() -> None:
-            try:
-                self.close()
-            finally:
-                done.release()
-
-        try:
-            # Not threading.Thread: starting one takes locks that this thread may hold.
-            _thread.start_new_thread(close, ())
-        except RuntimeError:  # The interpreter is about to end.
-            self.close()
-            return
-        done.acquire(timeout=_GRACE_SECONDS)
-
-    def close(self) -> None:
-        try:
-            with self._lock:
-                if self._is_closed:
-                    return
-                self._is_closed = True
-            self._close()
-        except BaseException:
-            # Ctrl-C while it waited: what is left is closed with the stream.
-            self._is_closed = False
-            raise
-
-    def _close(self) -> None:
-        if self.threads is not None:
-            self.threads.stop()
-        if self.pump is not None:
-            self.pump.close()
-        close = getattr(self.source, "close", None)
-        if close is not None:
-            close()
-        if self.threads is not None:
-            self.threads.close()
-        self.resources.close()
-        self.pool.close()
+from penstock.errors import PenstockWarning, StateError, StreamClosedError
+from penstock.memory import format_nbytes
 
 
 class Stream(Closing):
@@ -241,14 +44,14 @@ class Stream(Closing):
                     f"epoch={epoch} contradicts the state, which is in epoch {begin.epoch}."
                 )
         self._passed = self._resumed = begin.element
-        """Elements of this epoch that came before the current parcel, and before this stream."""
+        """Elements of this epoch before the current parcel (`_passed`), and before this stream (`_resumed`)."""
         self._epoch = begin.epoch
         self._start = begin.cursor
         self._build = builder(plan.node.structure)
         self._parcel: Parcel | None = None
         self._next: Parcel | None = None
         self._error: Exception | None = None
-        """What `state()` met when it looked for the next parcel: `next()` will raise it."""
+        """The error that `state()` met when it looked for the next parcel: `next()` will raise it."""
         self._elements: Iterator[Any] = iter(())
         self._count = 0
         """Elements handed out of the current parcel."""
@@ -260,7 +63,7 @@ class Stream(Closing):
         self._has_warned = False
         self._opened = perf_counter()
         self._seconds: float | None = None
-        self._engine = _Engine(plan)
+        self._engine = Engine(plan)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
             self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
@@ -326,7 +129,7 @@ class Stream(Closing):
         return parcel
 
     def _mind_held(self) -> None:
-        """Collect what only the garbage collector frees, and say once if batches pile up."""
+        """Collect batches that only the garbage collector frees; warn once if the consumer keeps too many."""
         account = self._engine.account
         if account.held > 2 * self._plan.block_nbytes:
             gc.collect(0)  # JAX frees the memory of a batch late, and some only in a collection.
@@ -350,7 +153,7 @@ class Stream(Closing):
             self._start = parcel.cursor_after(parcel.size)
             self._passed += parcel.size
             yield parcel
-            del parcel  # Else it would pass for one that the consumer keeps.
+            del parcel  # Else this name keeps it alive, as if the consumer held it.
             self._engine.pool.write_off(leases)
         self.close()
 
@@ -378,7 +181,7 @@ class Stream(Closing):
         if self._parcel is not None and self._count < self._parcel.size:
             return False
         if self._next is None and not (self._is_ended or self._is_closed or self._error):
-            # Only the next parcel tells whether there is one.
+            # Whether there are more rows is only known by asking for the next parcel.
             try:
                 self._next = next(self._engine.parcels, None)
             except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
@@ -451,5 +254,5 @@ def open_stream(
     state: StateDict | None = None,
     by_element: bool = False,
 ) -> Stream:
-    """Return one epoch of a chain, planned for this machine: to be taken by element, or by block."""
+    """Return one epoch of a chain, planned for this machine; `by_element`: to be iterated over."""
     return Stream(make_plan(node, options), epoch=epoch, state=state, by_element=by_element)

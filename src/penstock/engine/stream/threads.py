@@ -59,13 +59,13 @@ class _Task:
             try:
                 raise self.error
             finally:
-                self.error = None  # Nor a name in this frame, which its traceback refers to.
+                self.error = None  # Its traceback refers to this frame, and so to `self`: a cycle.
         result, self.result = self.result, None
         return result
 
 
 class Threads(Executor):
-    """A few threads, and the order in which what they make is handed out."""
+    """A few threads, whose results are handed out in order."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Threads(Executor):
     ) -> None:
         self.count = 0
         self.ahead = ahead
-        """How many blocks are made before they are asked for. More than planned only if they are small."""
+        """How many blocks are made before they are asked for; more than planned only while they are small."""
         self.busy_seconds = 0.0
         self.core_seconds = 0.0
         self.planned = ahead
@@ -84,7 +84,7 @@ class Threads(Executor):
         self._account = account
         self._clock = clock or Clock()
         self._outstanding = 0
-        self._lock = threading.Lock()  # Of `_outstanding`: there may be several pumps.
+        self._lock = threading.Lock()  # For `_outstanding`: there may be several pumps.
         self._pumps: list[Pump] = []
         self._is_closing = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -92,7 +92,7 @@ class Threads(Executor):
         self._crew = Crew()
 
     def resize(self, count: int) -> None:
-        """Have so many threads; one that is too many ends after what it is doing."""
+        """Set the number of threads; one that is too many ends after its current task."""
         for _ in range(count, self.count):
             self._tasks.put(None)
         first = len(self._crew)
@@ -105,7 +105,7 @@ class Threads(Executor):
 
     @property
     def is_closing(self) -> bool:
-        """Whether whoever runs a user's function should stop at the next row."""
+        """Whether the stream is being closed: users' functions are not called for another row."""
         return self._is_closing
 
     def ordered(
@@ -114,7 +114,7 @@ class Threads(Executor):
         """Yield `function(x)` for each input, in order, as many ahead as planned and granted.
 
         All bookkeeping is done by the thread that iterates, at the moment it asks for the next
-        block: nothing has to be woken, and what is granted can't be overrun by a race.
+        block: no thread has to be woken, and no race can exceed the grant.
         """
         pending: deque[_Task] = deque()
         source = iter(inputs)
@@ -122,8 +122,8 @@ class Threads(Executor):
         is_ended = False
         try:
             while True:
-                # One more each time, and more than that only while the first is not ready: the
-                # inputs may be parcels that have to be made themselves.
+                # Start one more task each time, and further ones only while the first is not ready: taking
+                # an input may take long, since inputs may be parcels that have to be made.
                 is_first = True
                 while not is_ended and len(pending) <= self.ahead:
                     if pending and pending[0].is_done and not is_first:
@@ -182,7 +182,7 @@ class Threads(Executor):
         return pump
 
     def stop(self) -> None:
-        """Tell what runs to stop at the next row, and what waits not to start."""
+        """Let tasks that run stop at the next row, and tasks that wait not start."""
         self._is_closing = True
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ class Threads(Executor):
                 self.busy_seconds += busy
                 self.core_seconds += core
         if self._is_closing:
-            self._tasks.put(None)  # For the next thread: nobody has to know how many there are.
+            self._tasks.put(None)  # For the next thread: one None ends any number of threads.
 
 
 def _nothing() -> None:
@@ -211,8 +211,8 @@ def _nothing() -> None:
 class Pump:
     """Runs a flow on a thread of its own, a few parcels ahead of the consumer.
 
-    Ctrl-C may strike the consumer between any two lines. Hence queues, which it can't leave locked, as it can
-    the semaphores, conditions and events of `threading`.
+    Ctrl-C may strike the consumer between any two lines. It can leave the semaphores, conditions and events of
+    `threading` locked, but not a queue: so queues are used here.
     """
 
     def __init__(self, parcels: Iterator[Any], threads: Threads, clock: Clock) -> None:
@@ -220,7 +220,7 @@ class Pump:
         self._threads = threads
         self._clock = clock
         self._waiting: deque[int] = deque()
-        """The bytes of each parcel that was made and, as far as is known, not taken."""
+        """The bytes of each parcel that was made and, as far as the thread knows, not taken."""
         self._taken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._is_closing = False
@@ -259,7 +259,7 @@ class Pump:
         self._made.put((None, self._pumped()))
 
     def _pumped(self) -> BaseException | None:
-        """Hand out all parcels; return what went wrong, without a name that would tie it to its own frame."""
+        """Hand out all parcels; return the error, if any, without a name that would tie it to its own frame."""
         try:
             while True:
                 while not (self._is_closing or self._has_room()):
@@ -279,7 +279,7 @@ class Pump:
             getattr(self._parcels, "close", _nothing)()
 
     def _has_room(self) -> bool:
-        """Whether one more parcel may wait: as many as planned, or more that are as small."""
+        """Whether one more parcel may wait: up to the planned number, or more while all fit the planned bytes."""
         while not self._taken.empty() and self._waiting:
             self._taken.get()
             self._waiting.popleft()
@@ -289,7 +289,7 @@ class Pump:
         return num < most.ahead and most.has_room(self._waiting, max(self._waiting))
 
     def close(self) -> None:
-        """End the thread, and drop what it made: an error among it refers back to this."""
+        """End the thread, and drop what it made: an error that it met would refer back to this pump."""
         self._is_closing = True
         self._taken.put(None)
         if self._crew.is_own:

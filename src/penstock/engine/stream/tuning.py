@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
-_PERIOD_SECONDS = 0.5  # Long enough that one slow block is no reason for anything.
+_PERIOD_SECONDS = 0.5  # Long enough that one slow block decides nothing.
 _PERIOD_BLOCKS = 4
-_STALL = 0.05  # Of the time: less than this is not worth a thread.
-_BUSY = 0.8  # Of the time of all threads: more of them would have something to do. Of that of all cores: not so.
+_STALL = 0.05  # Share of the time that the consumer waits: less is not worth a thread.
+# Share of their time. Busier threads: more of them would have something to do. Busier cores: they would not.
+_BUSY = 0.8
 _PAYS = 1.05  # Times the bytes a second: less is noise.
 _THREADS_A_CORE = 4
 _DEPTH_A_THREAD = 4
@@ -24,12 +25,12 @@ class Tunable(Protocol):
     count: int
     ahead: int
     busy_seconds: float
-    """Of all tasks so far."""
+    """What all tasks took so far."""
     core_seconds: float
-    """Of those, on a core."""
+    """What they took of that on a core."""
 
     def resize(self, count: int) -> None:
-        """Have so many threads."""
+        """Set the number of threads."""
         ...
 
 
@@ -41,7 +42,7 @@ class Period:
     waited_seconds: float
     """How long the consumer waited."""
     nbytes: int
-    """What it was given."""
+    """What the consumer was given."""
     busy_seconds: float
     core_seconds: float
 
@@ -112,9 +113,9 @@ class Tuner:
         on_core = period.core_seconds / max(period.busy_seconds, 1e-9)
         name = "blocks ahead"
         if busy >= _BUSY:
-            # Threads that wait, for a disk or a lock, may be more than the cores.
+            # There may be more threads than cores if they wait for a disk or a lock.
             if period.core_seconds >= _BUSY * self._cores * period.seconds:
-                return  # The cores are busy: that is all there is.
+                return  # The cores are busy: more threads would not help.
             name = "threads"
         before = self._value(name)
         after = min(self._most[name], before + max(1, before // 2))
@@ -136,7 +137,7 @@ class Tuner:
             self._threads.resize(value)
             self._threads.ahead = max(
                 self._threads.ahead, value + 1
-            )  # Else some have nothing to do.
+            )  # Else some threads have nothing to do.
         else:
             self._threads.ahead = value
         self.decisions.append(f"{name} {before} -> {value} after {at_seconds:.1f} s: {why}")

@@ -1,4 +1,4 @@
-"""Tables of jax Arrays: written in place by giving up the array before, gathered in one call."""
+"""Tables of jax Arrays: written in place by donating the old array, gathered in one call."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,8 +23,8 @@ class JaxDevice(Device):
 
     def put(self, batch: Any) -> Any:
         """Return a batch on the device."""
-        # JAX looks at memory on 64 bytes as it is, and copies other memory later, when it may have
-        # changed: a batch is only handed over aligned, and is not written to again.
+        # JAX uses memory that starts on 64 bytes without a copy. It copies other memory later, when that
+        # may have changed. So a batch is handed over aligned, and is not written to again.
         return jax.device_put(jax.tree.map(aligned, batch) if self.is_cpu else batch, self.sharding)
 
     def free_nbytes(self) -> int | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 try:
-    import jax  # noqa: F401  # so that its absence is told of here
+    import jax  # noqa: F401  # so that its absence is noticed here
 except ImportError as error:
     raise ImportError("to_jax needs jax: pip install 'penstock[jax]'") from error
 
@@ -19,7 +19,7 @@ class JaxFeed(EpochFeed):
 
 
 def jax_feed(source: Outlets, *, sharding: Any, device_memory: int | str | None) -> JaxFeed:
-    """Return the batches as JAX takes them: without a copy on the CPU, one ahead elsewhere."""
+    """Return the batches as JAX takes them: without a copy on the CPU, one batch ahead elsewhere."""
     check_batched(source.node, "to_jax()")
     check_numeric(source.node, "jax")
     device = JaxDevice(sharding)

@@ -1,10 +1,10 @@
 """What Keras does not tell an adapter: who asks, for what, and with which arguments.
 
 `fit(x=adapter)` takes any DataAdapter and then ignores `y`, `sample_weight`, `class_weight` and
-`batch_size` without a word, reads a batch to build the model before training, and fixes the number
-of steps of all epochs at the first. All of it can be seen from the frames that call the adapter, and
-mended there: `EpochIterator` reads its counts anew at each step. In a Keras in which nothing of this
-is found, feeding still works, as it would for any adapter; the tests say so first.
+`batch_size` silently, reads a batch to build the model before training, and fixes the number of steps of
+all epochs at the first. All of this can be seen in the frames that call the adapter, and corrected there:
+`EpochIterator` reads its counts again at each step. In a Keras where these frames are not found, feeding
+still works, as it would for any adapter; the tests are the first to notice.
 """
 
 import sys
@@ -33,7 +33,7 @@ class Role:
     class_weight: dict[int, float] | None = None
     batch_size: int | None = None
     refused: tuple[str, ...] = ()
-    """Arguments that were given, and that only arrays can have."""
+    """Arguments that were given, but are only allowed with arrays."""
 
 
 def epoch_iterator() -> Any:
@@ -48,7 +48,7 @@ def epoch_iterator() -> Any:
 
 
 def new_epoch_iterator() -> tuple[Any, Role] | None:
-    """Return the EpochIterator that is just being made, and what for; None if there is none."""
+    """Return the EpochIterator that is just being made, and what it is for; None if there is none."""
     owner, arguments, call = None, {}, ""
     is_validation = False
     for frame in _frames(20):
@@ -84,7 +84,7 @@ def current_call() -> str:
 def _frames(count: int) -> list[FrameType]:
     """Return the frames above the function that called this one."""
     found: list[FrameType] = []
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # there is no other way to one
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # there is no other way to a frame
     while frame is not None and len(found) < count:
         found.append(frame)
         frame = frame.f_back

@@ -36,7 +36,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._steps_done = 0
         """Batches trained on in this epoch of Keras."""
         self._offset = 0
-        """Of them, those before this process."""
+        """Those of them that an earlier process trained on."""
         self._trained = 0
         """Batches trained on in the pass of the feed."""
         self._reading: Pass | None = None
@@ -67,7 +67,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._offset = int(meta["steps_done"])
         self.model._initial_epoch = self._epoch  # noqa: SLF001  # as BackupAndRestore does
         if meta["is_stopped"]:
-            self.model._initial_epoch = self.params["epochs"]  # noqa: SLF001  # It ended by itself.
+            self.model._initial_epoch = self.params["epochs"]  # noqa: SLF001  # The run ended by itself.
         self._feed.resume_at(meta["state"], self._offset)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -80,7 +80,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._metrics = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Put back the random numbers of an epoch that was cut short: its beginning has drawn some."""
+        """Put back the random state of an epoch that was cut short: its beginning has drawn numbers."""
         if self._random is not None:
             set_random_state(self._random)
             self._random = None
@@ -88,7 +88,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     # -- saving -------------------------------------------------------------------------------
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Save, if it is time to: never at the last batch of an epoch, as the epoch's end will."""
+        """Save if it is time to, but not at the last batch of an epoch: the end of the epoch saves."""
         reading = self._feed.training
         if reading is not self._reading:
             self._reading, self._trained = reading, 0
@@ -112,7 +112,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             self._save(epoch + 1, 0, state, is_stopped=is_stopped)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Let the next `fit` of this model start where it says."""
+        """Let the next `fit` of this model start at its own `initial_epoch`."""
         self.model._initial_epoch = None  # noqa: SLF001  # as it was before
 
     def _is_last(self, reading: "Pass") -> bool:
@@ -167,13 +167,13 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
 
 def _plain(value: Any) -> Any:
-    """Return an array that `.npy` can hold: bfloat16 and its like as bytes."""
+    """Return an array that `.npy` can hold: bfloat16 and its like as unsigned integers."""
     return value.view(f"u{value.dtype.itemsize}") if value.dtype.kind == "V" else value
 
 
 def _stored(value: Any, dtype: str) -> Any:
     if value.dtype.name == dtype:
         return value
-    import ml_dtypes  # what has bfloat16 saved it with this
+    import ml_dtypes  # saved bfloat16 arrays came from this package
 
     return value.view(getattr(ml_dtypes, dtype))

@@ -39,11 +39,11 @@ from penstock.outlets import Outlets
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where training goes on: at a state of the dataset, so many steps into an epoch of Keras."""
+    """Where training goes on: at a state of the dataset, `steps_done` steps into an epoch of Keras."""
 
     state: State
     steps_done: int | None = None
-    """None is those of the state, if epochs of Keras are epochs of the dataset, else none."""
+    """None: as many as the state has batches behind it, if epochs of Keras are epochs of the dataset, else 0."""
 
     def steps_before(self, role: Role) -> int:
         """Return how many steps of the epoch that Keras begins were taken before."""
@@ -53,7 +53,7 @@ class Resume:
 
 
 class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
-    """A dataset as Keras reads it. Each epoch of `fit` is the next; `evaluate` reads epoch 0."""
+    """A dataset as Keras reads it. Each epoch of `fit` reads the dataset's next; `evaluate` reads epoch 0."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.source = source
         self._total = num_batches(self._node)
         self._class_weight = class_weight
-        # Fails here rather than in fit.
+        # Called only for its checks: errors come here rather than in `fit`.
         preparation(self._node, class_weight, keras.backend.floatx())
         self._home = KerasResidency(source, class_weight, device_memory)
         self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
@@ -116,7 +116,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         return None
 
     def on_epoch_begin(self) -> None:
-        """Note who is about to read, and correct the number of steps that Keras will take."""
+        """Note which call of Keras is about to read, and correct the number of steps that it will take."""
         owner, call = keras_calls.epoch_iterator(), keras_calls.current_call()
         role = None if owner is None else self._roles.get(owner)
         self._now = (call, role, None if owner is None else weakref.ref(owner))
@@ -140,14 +140,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._batches(None)
 
     def get_torch_dataloader(self) -> Any:
-        """Return something to iterate over, batches of torch tensors over our memory."""
+        """Return an iterable of batches of torch tensors, which share the memory of ours."""
         import torch
 
         from penstock.feeds.torch.arrays import keras_converter
 
         def iterate() -> Iterator[Any]:
-            # A DataLoader draws a number whenever it is iterated. What Keras draws from the same
-            # generator afterwards (dropout) is only that of fit(ndarray) if this draws it, too.
+            # A DataLoader draws a random number whenever it is iterated. This draws it, too: only then does
+            # Keras draw the same numbers from that generator afterwards (dropout) as in fit(ndarray).
             torch.empty((), dtype=torch.int64).random_()
             return self._batches(keras_converter)
 
@@ -205,7 +205,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     def resume(self, state: StateDict) -> None:
         """Let the next epoch of `fit` go on from a state of this dataset.
 
-        It is trained on from there to its end. What else a run consists of, weights and all, is not part
+        That epoch is read from there to its end. Weights, and whatever else a run consists of, are not part
         of a state: `checkpoint` saves and resumes all of it together.
         """
         self._resume = Resume(self._state_to_resume(state))
@@ -229,16 +229,19 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     # -- for the checkpoint -------------------------------------------------------------------
 
     def record(self) -> None:
-        """Keep the states of what is handed out to `fit` from now on."""
-        self._resume = None
+        """Record the states after the batches that are handed out to `fit` from now on."""
+        if self._resume is not None and self._resume.steps_done is not None:
+            self._resume = (
+                None  # It came from the checkpoint of a run that ended before it was used.
+            )
         self._is_recorded = True
 
     def resume_at(self, state: StateDict, steps_done: int) -> None:
-        """Start the next epoch of `fit` at this state, so many steps into an epoch of Keras."""
+        """Start the next epoch of `fit` at this state, `steps_done` steps into an epoch of Keras."""
         self._resume = Resume(self._state_to_resume(state), steps_done)
 
     def example(self) -> Any:
-        """Return a batch of zeros, which takes no memory: what the model is to be built for."""
+        """Return a batch of zeros, which takes no memory, for the model to be built with."""
         leaves, structure = flatten(self._spec(self._now[1]))
         size = self.batch_size or 1
         return structure.unflatten(
@@ -253,7 +256,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     # -- reading ------------------------------------------------------------------------------
 
     def _check(self, role: Role) -> None:
-        """Refuse what can't work before training starts."""
+        """Raise, before training starts, if the arguments of the call can't work."""
         if role.refused:
             raise ValueError(
                 f"{' and '.join(role.refused)} can't be given beside a penstock feed, which has all of "
@@ -302,7 +305,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         from penstock.feeds.tf.arrays import converter
 
         yield from self._batches(lambda spec: converter(spec, tf))
-        # The training loop of Keras takes the end of a plain iterator for a batch.
+        # Keras' training loop does not notice when a plain iterator ends: it goes on as if a batch had come.
         raise tf.errors.OutOfRangeError(None, None, "the last batch was read")
 
     def _batches(self, converter: Callable[[Any], Convert | None] | None) -> Iterator[Any]:
@@ -316,9 +319,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         is_streamed: bool = False,
         numbers_of: Resident | None = None,
     ) -> Pass:
-        """Return the pass for whoever was last announced by `on_epoch_begin`.
+        """Return the pass for the call of Keras that `on_epoch_begin` noted last.
 
-        It gives out row numbers instead of batches of what is on the device if that is `numbers_of`.
+        With `numbers_of`, which is data on the device, the pass gives out row numbers instead of batches.
         """
         call, role, owner = self._now
         weights = self._weights(role)
@@ -345,7 +348,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             reading.on_last = lambda count: _set_num_batches(owner, count)
         alive = None if owner is None else owner()
         if alive is not None:
-            # Keras ends with no word to the adapter: what it iterated with is then collected.
+            # Keras does not tell the adapter when it ends. Its iterator is collected then: close the pass.
             weakref.finalize(alive, reading.close)
         if call != "build":
             self._last = reading
@@ -358,7 +361,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         *,
         is_counted: bool,
     ) -> Convert | None:
-        """Return what makes a streamed batch one of Keras': cast, weighed, counted, converted."""
+        """Return the function that makes a streamed batch one for Keras: cast, weighted, counted, converted."""
         leaves, structure = flatten(self._spec(role))
         return chained(
             preparation(self._node, self._weights(role), keras.backend.floatx()),
@@ -375,7 +378,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
 
 class _Iterable:
-    """Something whose every `iter` is a new pass. Keras makes some that it never reads from."""
+    """An iterable whose every `iter` is a new pass. Keras makes iterators that it never reads from."""
 
     def __init__(self, iterate: Callable[[], Iterator[Any]]) -> None:
         self._iterate = iterate
@@ -385,7 +388,7 @@ class _Iterable:
 
 
 def _is_continued(role: Role) -> bool:
-    """Whether epochs of Keras are not epochs of ours, so that reading goes on across both."""
+    """Whether epochs of Keras are not epochs of the dataset, so that one pass goes on across both."""
     return role.call == "fit" and role.steps is not None
 
 

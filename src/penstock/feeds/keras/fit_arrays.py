@@ -27,7 +27,7 @@ def fit_arrays(
     Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are.
     `validation_split` sets the last part of the rows aside, before shuffling, without a copy. It takes
     at most `memory` (by default half of what is free) beyond the arrays. Training data that fits
-    `device_memory` is copied to the device once, and validation data if it fits what that leaves.
+    `device_memory` is copied to the device once; so is validation data that fits what is left of it.
 
         ps.fit_arrays(model, x, y, batch_size=32, epochs=3)     # was: model.fit(x, y, batch_size=32, epochs=3)
     """

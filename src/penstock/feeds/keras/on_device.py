@@ -1,4 +1,4 @@
-"""Where the data of a Keras feed lives: on Keras' device, cast and weighed there once, or streamed."""
+"""Where the data of a Keras feed lives: on Keras' device, copied once with casts and weights, or streamed."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Weights = dict[int, float] | None
 
 
 class KerasResidency:
-    """The choice for one feed. It is made anew if `fit` brings class weights that the rows lack."""
+    """Where the data of one feed lives; chosen anew if `fit` brings class weights that the device lacks."""
 
     def __init__(
         self, source: Outlets, class_weight: Weights, device_memory: int | str | None
@@ -41,7 +41,7 @@ class KerasResidency:
         return self.chosen.data
 
     def trim(self, class_weight: Weights) -> Convert | None:
-        """Return what takes the weights off that only `fit` has asked for."""
+        """Return a function that drops class weights, for calls other than `fit`; None if there are none to drop."""
         is_weighed = self._weights is not None and class_weight is None
         return (lambda batch: batch[:2]) if is_weighed else None
 

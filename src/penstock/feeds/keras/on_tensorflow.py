@@ -10,7 +10,7 @@ def is_plain(epoch_iterator: Any, spec: Any) -> bool:
     if epoch_iterator is None:
         return False
     # Keras weighs the losses of several outputs by the size of a batch if that is the same for all
-    # batches, and not at all otherwise. Only the spec of a tf.data.Dataset can tell it.
+    # batches, and not at all otherwise. Only the spec of a tf.data.Dataset can tell Keras.
     has_parts = isinstance(spec, tuple) and len(spec) > 1
     if has_parts and not isinstance(spec[1], ArraySpec):
         return False

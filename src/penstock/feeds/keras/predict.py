@@ -1,4 +1,4 @@
-"""The way back: predictions written to disk as they come, and layers set from statistics."""
+"""Predictions written to disk as they come, and layers set from statistics."""
 
 import contextlib
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
     """Write what `model` predicts for each row to `path`, a batch at a time.
 
     A model with several outputs makes `path` a folder with a file each. The files appear whole or not
-    at all. It takes one batch of results.
+    at all. It takes the memory of one batch of results.
     """
     writers: list[_NpyWriter] = []
     paths: list[Path] = []
@@ -121,6 +121,6 @@ def _along(found: FieldStatistics, axis: int | None) -> tuple[Any, Any]:
         chosen = ((axis if axis < 0 else axis - 1) % means.ndim,)
     others = tuple(each for each in range(means.ndim) if each not in chosen)
     mean = means.mean(axis=others)
-    # The variance of all is the mean of the variances and the variance of the means.
+    # The variance of all is the mean of the variances plus the variance of the means.
     variance = variances.mean(axis=others) + means.var(axis=others)
     return mean.astype("float32"), variance.astype("float32")

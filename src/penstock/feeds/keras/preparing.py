@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import Array
-from penstock.core.nest import Structure, flatten
+from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
 from penstock.feeds.alignment import aligned_cast
@@ -25,7 +25,7 @@ def check_parts(spec: Any) -> None:
 
 
 def casts(node: Node, floatx: str) -> Convert | None:
-    """Return the cast of floats to Keras' own, which leaves integers (images) as they are."""
+    """Return the cast of floats to `floatx`, Keras' own; it leaves integers (images) as they are."""
 
     def cast_of(spec: ArraySpec) -> Convert | None:
         dtype = spec.numpy_dtype
@@ -37,7 +37,7 @@ def casts(node: Node, floatx: str) -> Convert | None:
 
 
 def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Convert:
-    """Return what adds the weight of its class to each row."""
+    """Return a function that adds to a batch the weight of each row's class."""
     if not (isinstance(spec, tuple) and len(spec) >= 2):
         raise ValueError("class_weight needs labels, and these batches have none: give (x, y).")
     if len(spec) == _MOST_PARTS:
@@ -66,7 +66,7 @@ def _weights(labels: Array, class_weight: dict[int, float], floatx: str) -> Arra
 
 
 def spread_weights(spec: Any) -> Convert | None:
-    """Return what hands the one sample weight of a row to each of several outputs."""
+    """Return a function that gives the one sample weight of a row to each of several outputs."""
     if not (isinstance(spec, tuple) and len(spec) == _MOST_PARTS):
         return None
     if isinstance(spec[1], ArraySpec) or not isinstance(spec[2], ArraySpec):
@@ -80,7 +80,7 @@ def spread_weights(spec: Any) -> Convert | None:
 
     def spread(batch: Any) -> Any:
         x, y, weights = batch
-        # A copy each: TensorFlow computes in place in memory that it takes to be one tensor's own.
+        # A copy for each: TensorFlow computes in place in memory that it believes to be one tensor's alone.
         return (
             x,
             y,
@@ -93,7 +93,7 @@ def spread_weights(spec: Any) -> Convert | None:
 
 
 def preparation(node: Node, class_weight: dict[int, float] | None, floatx: str) -> Convert | None:
-    """Return what makes a batch of the stream one of Keras'; None if it is one already."""
+    """Return the function that makes a batch of the stream one for Keras; None if it is one already."""
     weigh = None if class_weight is None else class_weights(node.spec, class_weight, floatx)
     return chained(casts(node, floatx), weigh, spread_weights(node.spec))
 
@@ -105,7 +105,7 @@ def prepared_spec(node: Node, class_weight: dict[int, float] | None, floatx: str
     if class_weight is not None:
         spec = (*spec, ArraySpec(spec[1].shape[:1], floatx))
     if spread_weights(node.spec) is not None:
-        outputs = structure_of(spec[1])
+        outputs = flatten(spec[1])[1]
         spec = (*spec[:2], outputs.unflatten([spec[2]] * outputs.num_leaves))
     return spec
 
@@ -113,8 +113,3 @@ def prepared_spec(node: Node, class_weight: dict[int, float] | None, floatx: str
 def _cast_spec(spec: ArraySpec, floatx: str) -> ArraySpec:
     is_float = not spec.is_text and "float" in spec.numpy_dtype.name
     return ArraySpec(spec.shape, floatx) if is_float else spec
-
-
-def structure_of(spec: Any) -> Structure:
-    """Return the structure of a nest of specs."""
-    return flatten(spec)[1]

@@ -17,7 +17,7 @@ from penstock.outlets import Outlets
 
 
 class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """Batches by number. Keras asks for them in any order, and for some twice.
+    """Batches with random access. Keras asks for them in any order, and for some twice.
 
     It reads a batch when it is asked for one, so it is slower than the adapter, needs random access, and
     has no checkpoint.
@@ -69,7 +69,7 @@ class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras
         return None
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _standing(self) -> str:
         return f"epoch {max(0, self._epoch)}"

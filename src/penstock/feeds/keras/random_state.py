@@ -1,4 +1,4 @@
-"""The random numbers that a training run draws from: Keras', Python's, NumPy's and the backend's."""
+"""The random generators that a training run draws from: Keras', Python's, NumPy's and the backend's."""
 
 import random
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def random_state() -> dict[str, Any]:
-    """Return all of it, as JSON."""
+    """Return the state of all these generators, as JSON."""
     version, numbers, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002  # users draw from it
     state: dict[str, Any] = {

@@ -23,13 +23,13 @@ class Residency:
     data: Resident | None = None
     """What stays on the device; None if batches are streamed to it."""
     left_nbytes: int | None = None
-    """What is left of a declared budget."""
+    """Bytes that are left of a declared budget."""
     is_in_memory: bool = False
     traffic: Traffic = field(default_factory=Traffic)
     """Bytes copied to the device so far."""
 
     def noted(self, explanation: Explanation) -> Explanation:
-        """Return an explanation that says so."""
+        """Return the explanation with a note on where the data lives, and why."""
         where = "resident on" if self.data is not None else "streamed to"
         if self.data is None and self.is_in_memory:
             where = "kept in memory and streamed to"
@@ -49,7 +49,7 @@ def choose(
     device_memory: int | str | None,
     traffic: Traffic | None = None,
 ) -> Residency:
-    """Return whether the data is to stay on a device, by a declared budget or half of what is free."""
+    """Return where the data lives: on the device if it fits the declared budget, or half of what is free."""
     counters = Traffic() if traffic is None else traffic
     declared = None if device_memory is None else parse_nbytes(device_memory)
     budget = _share(device) if declared is None else declared

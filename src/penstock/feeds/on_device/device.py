@@ -10,15 +10,15 @@ class Device(ABC):
 
     @abstractmethod
     def free_nbytes(self) -> int | None:
-        """Return what an accelerator has left; None for a CPU, or where it does not say."""
+        """Return the bytes that an accelerator has left; None for a CPU, or where they are not known."""
 
     @abstractmethod
     def allocate(self, num_rows: int, like: Any) -> Any:
-        """Return a table of so many rows such as those of a leaf, or of a table that it replaces."""
+        """Return a table of `num_rows` rows like those of `like`: a leaf, or a table that the new one replaces."""
 
     @abstractmethod
     def write(self, table: Any, start: int, leaf: Any) -> Any:
-        """Return the table with the rows of a leaf from `start` on; nothing waits to be read then."""
+        """Return the table with the rows of a leaf from `start` on; the leaf has been read by then."""
 
     @abstractmethod
     def gather(self, tables: Sequence[Any], rows: Any) -> list[Any]:

@@ -19,9 +19,9 @@ class Origin:
 
     def __init__(self, rows: Rows, above: Sequence[StageRows], below: Sequence[StageRows]) -> None:
         self.rows = rows
-        """What is to be kept on a device."""
+        """The rows that are to stay on a device."""
         self._above = above
-        """From the batches of the chain down to those that `batch` made."""
+        """The stages from the end of the chain down to `batch`, which is the last of them."""
         *_, batch = above
         assert isinstance(batch, BatchedRows)
         self._batch = batch
@@ -38,7 +38,7 @@ class Origin:
 
 
 def _traced(stages: Sequence[StageRows], rows: Index, epochs: Index) -> tuple[Index, Index]:
-    """Return the numbers that rows have below some stages, and the epoch that each is of there."""
+    """Return the numbers that rows have in the input of the last of some stages, and the epoch of each there."""
     for stage in stages:
         if isinstance(stage, RepeatedRows):
             passes, rows = np.divmod(rows, stage.input.num_rows)
@@ -63,7 +63,7 @@ def origin_of(node: Node) -> Origin | str:
     if not isinstance(inner, BatchedRows) or type(inner.stage) is not Batch:
         return f"{inner.describe()} does more than pick, order and batch rows"
     below, last = _picking(inner.input)
-    # The fewest rows that are the same in every epoch: of a shard, those of the shard.
+    # The fewest rows that are the same in every epoch: behind a shard, only those of the shard.
     candidates = [
         (each.num_rows, -depth)
         for depth, each in enumerate([*below, last])
@@ -79,7 +79,7 @@ def origin_of(node: Node) -> Origin | str:
 
 
 def _picking(node: Rows) -> tuple[list[StageRows], Rows]:
-    """Return the stages that only say which row of the next one is meant, and what they end at."""
+    """Return the last stages of a chain that only pick rows of their input, and the node before them."""
     stages: list[StageRows] = []
     while isinstance(node, StageRows) and _picks(node):
         stages.append(node)

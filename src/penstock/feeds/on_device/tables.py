@@ -25,7 +25,7 @@ from penstock.outlets import Outlets
 from penstock.stages.batch import Batch
 
 INDEX_DTYPE = np.dtype("int32")
-"""Of row numbers: half the bytes of int64, which JAX does not have by default."""
+"""The dtype of row numbers: half the bytes of int64, which JAX does not have by default."""
 _PIECE_NBYTES = 1 << 21  # What is copied at a time.
 # Rows whose numbers are worked out at a time: far cheaper than batch by batch.
 _AHEAD_ROWS = 1 << 14
@@ -33,7 +33,7 @@ _living: "weakref.WeakSet[Resident]" = weakref.WeakSet()
 
 
 class Resident:
-    """The rows of an origin as tables on a device, from the first time they are asked for."""
+    """The rows of an origin as tables on a device; they are copied there when they are first asked for."""
 
     def __init__(
         self, origin: Origin, options: Options, put: Convert, device: Device, traffic: Traffic
@@ -45,15 +45,15 @@ class Resident:
         self._device = device
         self._lock = threading.Lock()
         self._is_loaded = False
-        # What a row becomes on the device, found by sending one: casts and weights are part of it.
+        # What a row becomes on the device is found by sending one: casts and weights are part of it.
         leaves, self._structure = flatten(put(_zeros(origin)))
         self.nbytes = origin.rows.num_rows * sum(device.nbytes(leaf) for leaf in leaves)
-        """Bytes that it takes there."""
+        """Bytes that the tables take on the device."""
         self._tables = [device.allocate(0, leaf) for leaf in leaves]
         _living.add(self)
 
     def load(self) -> None:
-        """Copy the rows to the device, a piece at a time, unless they are there."""
+        """Copy the rows to the device, a piece at a time, unless that was done before."""
         with self._lock:
             if not self._is_loaded:
                 self._load()
@@ -87,7 +87,7 @@ class Resident:
 
 
 def promised_nbytes(device: type[Device]) -> int:
-    """Return what devices of a kind have been promised by all feeds there are."""
+    """Return the bytes that all feeds of this process are yet to take on devices of a kind."""
     return sum(each.promised_nbytes() for each in _living if type(each._device) is device)  # noqa: SLF001  # its own
 
 
@@ -99,7 +99,7 @@ def _zeros(origin: Origin) -> Any:
 
 
 def _pieces(origin: Origin, options: Options) -> Stream:
-    """Return the rows in pieces as long as the budget allows: of one length, as compilers like it."""
+    """Return the rows in pieces as large as the budget allows; of one length: each shape is compiled anew."""
     size = max(origin.batch_size, rows_per_block(origin.rows, _PIECE_NBYTES))
     size = max(1, min(size, origin.rows.num_rows))
     while True:
@@ -110,13 +110,13 @@ def _pieces(origin: Origin, options: Options) -> Stream:
 
 
 class ResidentStream(Closing):
-    """One epoch of batches that are gathered on the device; stands where a `Stream` would."""
+    """One epoch of batches that are gathered on the device; used in place of a `Stream`."""
 
     def __init__(
         self, source: Outlets, data: Resident, begin: State, *, by_number: bool = False
     ) -> None:
-        """Open it; `by_number`: give out row numbers, for whoever gathers by them himself."""
-        # A stream that is never read from: its report has the form of one.
+        """Open it; with `by_number` it gives out row numbers, for a framework that gathers rows itself."""
+        # This stream is never read from: only its report is needed, to be filled in by `report`.
         with open_stream(source.node, source.options) as stream:
             self._report = stream.report()
         self._begin = begin
@@ -153,7 +153,7 @@ class ResidentStream(Closing):
             yield rows
 
     def _work_out(self) -> tuple[Index, Index]:
-        """Return the row numbers of the batches to come, and where to cut them."""
+        """Return the row numbers of the next batches, and where to cut them into batches."""
         if self._next == self._total:
             raise StopIteration
         self._data.load()

@@ -9,14 +9,14 @@ from penstock.core.nest import Structure, builder, flatten
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes that were copied to the device, and of row numbers that were sent to gather them by."""
+    """Bytes of data that were copied to the device, and of row numbers that were sent there to gather by."""
 
     to_device_nbytes: int = 0
     index_nbytes: int = 0
 
 
 def counting(traffic: Traffic, structure: Structure) -> Callable[[Any], Any]:
-    """Return what counts a batch of NumPy arrays that is on its way, and returns it."""
+    """Return a function that counts the bytes of a batch of NumPy arrays, and returns the batch."""
     leaves_of = _leaves_of(structure)
 
     def count(batch: Any) -> Any:
@@ -28,7 +28,7 @@ def counting(traffic: Traffic, structure: Structure) -> Callable[[Any], Any]:
 
 
 def _leaves_of(structure: Structure) -> Callable[[Any], Iterable[Any]]:
-    """Return what takes a batch apart: most are a tuple of arrays as they are."""
+    """Return a function that gives the leaves of a batch; most batches are plain tuples of arrays."""
     if structure == flatten(0)[1]:
         return lambda leaf: (leaf,)
     if builder(structure) is None:

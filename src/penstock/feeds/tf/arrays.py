@@ -7,7 +7,7 @@ from penstock.core.arrays import Array
 from penstock.core.spec import ArraySpec
 from penstock.feeds.alignment import is_aligned
 
-# What DLPack and TensorFlow both know. The rest is copied by TensorFlow itself.
+# Dtypes that DLPack and TensorFlow both know. The rest is copied by TensorFlow itself.
 _SHARED = frozenset(
     {"float16", "float32", "float64"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -15,7 +15,7 @@ _SHARED = frozenset(
 
 
 def converter(spec: ArraySpec, tf: Any) -> Callable[[Any], Any] | None:
-    """Return what makes a tensor of a leaf of a batch; None where TensorFlow should copy."""
+    """Return the function that makes a tensor of a leaf of a batch; None where TensorFlow should copy."""
     if spec.is_text or spec.numpy_dtype.name not in _SHARED:
         return None
     from_dlpack = tf.experimental.dlpack.from_dlpack
@@ -30,6 +30,6 @@ def converter(spec: ArraySpec, tf: Any) -> Callable[[Any], Any] | None:
 
 
 def tensor_spec(spec: ArraySpec, tf: Any) -> Any:
-    """Return what tf.data calls the spec of a leaf."""
+    """Return the tf.TensorSpec of a leaf."""
     dtype = tf.string if spec.is_text else tf.dtypes.as_dtype(spec.numpy_dtype)
     return tf.TensorSpec(spec.shape, dtype)

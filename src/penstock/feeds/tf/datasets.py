@@ -19,7 +19,7 @@ from penstock.feeds.tf.arrays import tensor_spec
 
 
 def streamed_dataset(node: Node, spec: Any, open_pass: Callable[[], Pass], tf: Any) -> Any:
-    """Return a tf.data.Dataset, each of whose iterators is a pass once it is read from."""
+    """Return a tf.data.Dataset; each of its iterators opens a pass when it is first read from."""
 
     def blocks() -> Iterator[Any]:
         yield from open_pass().blocks()
@@ -44,7 +44,7 @@ def resident_dataset(
     device: str | None = None,
     finish: Convert | None = None,
 ) -> Any:
-    """Return a tf.data.Dataset that gathers batches of what is on the device, by numbers from a pass."""
+    """Return a tf.data.Dataset that gathers batches on the device, by row numbers from a pass."""
 
     def gather(rows: Any) -> Any:
         batch = data.gather(rows)
@@ -53,7 +53,7 @@ def resident_dataset(
     numbers = streamed_dataset(node, ArraySpec((None,), INDEX_DTYPE), open_pass, tf)
     if device is None:
         return numbers.map(gather)
-    # Unverified on hardware: tf.data runs what follows a copy to a device there, too.
+    # Unverified on hardware: what follows a copy to a device is run by tf.data on that device, too.
     with tf.device(device):
         return numbers.apply(tf.data.experimental.copy_to_device(device)).map(gather)
 
@@ -61,7 +61,7 @@ def resident_dataset(
 def _of_blocks(
     blocks: Callable[[], Iterator[Any]], spec: Any, batch_size: int, *, is_whole: bool, tf: Any
 ) -> Any:
-    """Return the dataset of batches of long batches, which have any number of rows."""
+    """Return the dataset of batches that are cut from long batches, of any number of rows."""
     dataset = tf.data.Dataset.from_generator(
         blocks, output_signature=_signature(spec, tf, is_block=True)
     )
@@ -88,7 +88,7 @@ def _signature(spec: Any, tf: Any, *, is_block: bool) -> Any:
 
 
 def _quiet(dataset: Any, tf: Any) -> Any:
-    """Return it without what helps only pipelines written in tf.data, and costs at each epoch."""
+    """Return it without optimizations that help only pipelines written in tf.data, and cost time each epoch."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

@@ -1,6 +1,6 @@
 """Tables of TensorFlow variables, which tf.data can gather from, too.
 
-A variable is there before its rows are, so that a dataset can be built over it without reading any.
+A variable exists before its rows are read, so that a dataset can be built over it without reading any.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class TfDevice(Device):
         return None
 
     def allocate(self, num_rows: int, like: Any) -> Any:
-        """Return a variable with room for the rows: the same one, if there is one."""
+        """Return a variable with room for the rows: `like` itself, if it is a variable."""
         shape = like.shape[1:]
         with tf.device(self.name):
             if not isinstance(like, tf.Variable):

@@ -49,7 +49,7 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
     """
 
     def __init__(self, source: Outlets, epochs: _Epochs, whole: Any, rest: Any) -> None:
-        """Make it of two datasets over `epochs`: of whole epochs, and of what is left of one."""
+        """Make it of two datasets over `epochs`: `whole` for whole epochs, `rest` for what is left of one."""
         self.source = source
         self.residency = epochs.residency
         self._epochs = epochs
@@ -57,7 +57,7 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         self._rest = rest
         super().__init__(self._variant_tensor)
 
-    # How tf.data's own datasets stand on one another. TensorFlow asks at the start of each iteration.
+    # How a dataset of tf.data names its inputs. TensorFlow asks for them at the start of each iteration.
 
     @property
     def _variant_tensor(self) -> Any:
@@ -69,7 +69,7 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
 
     @property
     def element_spec(self) -> Any:
-        """What tf.data calls the spec of a batch."""
+        """The nest of tf.TensorSpec of a batch."""
         return self._rest.element_spec
 
     def _standing(self) -> str:
@@ -84,7 +84,7 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
     def resume(self, state: StateDict) -> None:
         """Let the next iteration go on from a state of this dataset.
 
-        Call it before other datasets are made of this one: those know how many batches it has.
+        Call it before other datasets are made of this one: those remember how many batches it had then.
         """
         self._epochs.next = self._state_to_resume(state)
         self._epochs.is_whole = self._epochs.next.element == 0

@@ -1,11 +1,11 @@
-"""NumPy memory as torch tensors: always the same memory on the CPU."""
+"""NumPy memory as torch tensors: on the CPU, tensors share that memory."""
 
 from collections.abc import Callable
 from typing import Any
 
 from penstock.core.spec import ArraySpec
 
-# What torch.from_numpy takes and Keras leaves as it is.
+# Dtypes that torch.from_numpy takes and Keras leaves as they are.
 _SHARED = frozenset(
     {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
     | {"complex64", "complex128"}
@@ -13,7 +13,7 @@ _SHARED = frozenset(
 
 
 def keras_converter(spec: ArraySpec) -> Callable[[Any], Any]:
-    """Return what makes a tensor of a leaf of a batch, on the device of Keras."""
+    """Return the function that makes a tensor of a leaf of a batch, on the device of Keras."""
     import keras
     import torch
     from keras.src.backend.torch.core import get_device
@@ -28,7 +28,7 @@ def keras_converter(spec: ArraySpec) -> Callable[[Any], Any]:
 
 
 def converter(spec: ArraySpec, torch: Any) -> Callable[[Any], Any]:
-    """Return what makes a CPU tensor of a leaf of a batch."""
+    """Return the function that makes a CPU tensor of a leaf of a batch."""
     if spec.numpy_dtype.name in _SHARED or spec.numpy_dtype.kind == "u":
         return torch.from_numpy  # type: ignore[no-any-return]  # torch is not followed
     if spec.numpy_dtype.name == "bfloat16":

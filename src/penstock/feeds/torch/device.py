@@ -16,13 +16,13 @@ class TorchDevice(Device):
         self.is_cpu = target.type == "cpu"
 
     def free_nbytes(self) -> int | None:
-        """Return what CUDA has left."""
+        """Return the bytes that CUDA has left; None if the device is another."""
         if self.target.type != "cuda":
             return None
         return int(torch.cuda.mem_get_info(self.target)[0])
 
     def allocate(self, num_rows: int, like: Any) -> Any:
-        """Return a tensor that nobody has written to."""
+        """Return a tensor whose values are not set."""
         return torch.empty((num_rows, *like.shape[1:]), dtype=like.dtype, device=self.target)
 
     def write(self, table: Any, start: int, leaf: Any) -> Any:

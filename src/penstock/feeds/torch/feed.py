@@ -1,4 +1,4 @@
-"""to_torch(): batches as torch tensors; stands where a DataLoader would."""
+"""to_torch(): batches as torch tensors, in place of a DataLoader."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from penstock.outlets import Outlets
 
 
 class TorchFeed(EpochFeed):
-    """Batches of torch tensors, with what loops written for a DataLoader look at."""
+    """Batches of torch tensors, with the attributes that loops written for a DataLoader look at."""
 
     num_workers = 0
     pin_memory = False
@@ -32,12 +32,12 @@ class TorchFeed(EpochFeed):
 
     @property
     def dataset(self) -> "TorchFeed":
-        """Itself: what a DataLoader reads from."""
+        """Itself; of a DataLoader, this is the dataset that it reads from."""
         return self
 
 
 def torch_feed(source: Outlets, *, device: Any, device_memory: int | str | None) -> TorchFeed:
-    """Return the batches as torch takes them: our memory on the CPU, copied beside the work on CUDA."""
+    """Return the batches as torch takes them: without a copy on the CPU, copied beside the computation on CUDA."""
     check_batched(source.node, "to_torch()")
     check_numeric(source.node, "torch")
     target = TorchDevice(torch.device("cpu" if device is None else device))

@@ -10,7 +10,7 @@ from penstock.core.nest import flatten, unflatten
 
 
 def uploader(target: Any, torch: Any) -> Callable[[Any], Any]:
-    """Return what sends a batch of CPU tensors to `target` without waiting for it."""
+    """Return a function that sends a batch of CPU tensors to `target`, on CUDA without waiting for it."""
     if target.type != "cuda":
         return lambda batch: _each(batch, lambda leaf: leaf.to(target))
     side = torch.cuda.Stream(target)

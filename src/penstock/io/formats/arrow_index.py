@@ -1,7 +1,7 @@
 """The index of an Arrow IPC file: how many rows each of its batches has, without reading them.
 
-pyarrow tells the number of batches only. Their lengths stand in the flatbuffer at the head of each,
-and where these are in the flatbuffer at the end of the file.
+pyarrow gives only the number of batches. The length of each is in the flatbuffer at its head, and
+where the heads are is in the flatbuffer at the end of the file.
 """
 
 import struct
@@ -11,12 +11,12 @@ from penstock.io.reader import Reader, read_bytes
 
 MAGIC = b"ARROW1"
 _CONTINUATION = 0xFFFFFFFF
-_MOST_HEAD_NBYTES = 64 << 20  # A footer or message larger than this is a lie.
-_RECORD_BATCH = 3  # The number of this kind of message in the format.
+_MOST_HEAD_NBYTES = 64 << 20  # A larger footer or head is taken for damage.
+_RECORD_BATCH = 3  # The format's number for this kind of message.
 
 
 def read_batch_lengths(reader: Reader) -> list[int]:
-    """Return the number of rows of every record batch of a file, from its footer and heads."""
+    """Return the number of rows of every record batch of a file, from its footer and the batches' heads."""
     size = reader.size
     tail = read_bytes(reader, size - 10, 10) if size >= 20 else b""
     if tail[4:] != MAGIC or read_bytes(reader, 0, 6) != MAGIC:
@@ -63,7 +63,7 @@ def _batch_length(reader: Reader, offset: int, nbytes: int) -> int:
 
 
 class _Buffer:
-    """A flatbuffer: tables that point to each other, each step checked."""
+    """A flatbuffer: tables that point to each other, with every offset checked."""
 
     def __init__(self, reader: Reader, data: bytes, offset: int) -> None:
         self.reader = reader
@@ -79,7 +79,7 @@ class _Buffer:
         return self.unpack("<I", 0)[0]
 
     def _place(self, table: int, field: int) -> int | None:
-        """Return where a field of a table is, or None if it is left out."""
+        """Return where a field of a table is, or None if the table omits it."""
         index = table - self.unpack("<i", table)[0]
         if 4 + 2 * field >= self.unpack("<H", index)[0]:
             return None

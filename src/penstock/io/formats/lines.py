@@ -1,4 +1,4 @@
-"""Text in pieces of whole lines, from any line on, with line numbers and no line cut in two."""
+"""Text read in pieces of whole lines, starting at any line, with line numbers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
-PIECE_NBYTES = 1 << 18
-_MOST_NBYTES = 64 << 20  # A line longer than this is a quote that is never closed, or no text.
+TEXT_NBYTES = 1 << 18
+_MOST_NBYTES = 64 << 20  # A longer line is a quote that is never closed, or not text at all.
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole lines, the last with or without its end."""
+    """Some whole lines; the last line of the file may lack its line end."""
 
     offset: int
     line: int
-    """The number of its first line, from 1 on."""
+    """The number of its first line; lines count from 1."""
     data: bytes
 
     @property
     def end(self) -> int:
-        """The offset after it."""
+        """The offset in the file after its last byte."""
         return self.offset + len(self.data)
 
     def text(self, file: str) -> str:
-        """Return it as text, or raise with the line that is not UTF-8."""
+        """Return the lines as text, or raise a DataError that names the line that is not UTF-8."""
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -40,7 +40,7 @@ class Piece:
 
 
 class UnclosedError(DataError):
-    """A line has no end, or a quote in it."""
+    """A line has no end, or a quote in it is never closed."""
 
 
 def read_pieces(
@@ -51,15 +51,15 @@ def read_pieces(
     quote: bytes = b"",
     most: int | None = None,
 ) -> Iterator[Piece]:
-    """Yield the text from `offset`, where a line begins, on; a line end within quotes is none.
+    """Yield the text from `offset` on, where a line must begin; a line end within quotes ends no line.
 
-    A line of more than `most` bytes (64 MB) is an UnclosedError.
+    A line of more than `most` bytes (default: 64 MB) raises UnclosedError.
     """
     limit = _MOST_NBYTES if most is None else most
     size = reader.size
     if offset == 0 and size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM:
         offset = len(_BOM)
-    wanted = PIECE_NBYTES
+    wanted = TEXT_NBYTES
     while offset < size:
         data = read_bytes(reader, offset, min(wanted, size - offset))
         end = len(data) if offset + len(data) == size else _last_line_end(data, quote)
@@ -77,13 +77,13 @@ def read_pieces(
         yield piece
         offset = piece.end
         line += piece.data.count(b"\n")
-        wanted = PIECE_NBYTES
+        wanted = TEXT_NBYTES
 
 
 def next_line(reader: Reader, offset: int) -> int:
     """Return where the line after the one at `offset` begins, or the end of the file."""
     while offset < reader.size:
-        data = read_bytes(reader, offset, min(PIECE_NBYTES, reader.size - offset))
+        data = read_bytes(reader, offset, min(TEXT_NBYTES, reader.size - offset))
         end = data.find(b"\n") + 1
         if end:
             return offset + end
@@ -92,7 +92,7 @@ def next_line(reader: Reader, offset: int) -> int:
 
 
 def _last_line_end(data: bytes, quote: bytes) -> int:
-    """Return where the last whole line ends, 0 if there is none."""
+    """Return where the last whole line ends, outside quotes; 0 if there is none."""
     end = data.rfind(b"\n") + 1
     if not quote or quote not in data:
         return end

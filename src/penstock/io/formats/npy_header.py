@@ -1,7 +1,7 @@
 """The `.npy` format: headers read without trust and without pickle, and headers written.
 
-Nothing is allocated by what a header claims. A shape is held against the bytes that are really
-there before anyone believes it.
+No memory is allocated on a header's word: a shape is compared with the bytes that are really there
+before it is used.
 """
 
 import ast
@@ -18,17 +18,17 @@ from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
 MAGIC = b"\x93NUMPY"
-# The longest that version 1 can have; a thousand named columns still fit.
+# The longest header that version 1 can have; a thousand named columns still fit.
 MAX_HEADER = 1 << 16
-# Magic, version, and the longest form of the header's length.
+# The magic bytes, the version, and the longest form of the header's length.
 PREFIX_NBYTES = 12
-# Most headers have 128 bytes: one trip to a server, not two.
+# Most headers have 128 bytes, so that one request to a server is enough.
 _FIRST_READ = 512
 _MAX_DIMENSIONS = 64
 _MAX_DEPTH = 16
 _MAX_NBYTES = 2**63 - 1
-_ALIGNMENT = 64  # of the data, as NumPy has it
-# Room for the number of rows to grow when a header is rewritten in place, as NumPy leaves it.
+_ALIGNMENT = 64  # of the data in the file, as NumPy aligns it
+# Room for the digits of the number of rows, which may grow when a header is rewritten in place; as NumPy leaves it.
 _MAX_DIGITS = 21
 
 # What a header may consist of: no operators, names or calls. Escapes are those that repr writes.
@@ -53,10 +53,10 @@ class NpyHeader:
     """What an `.npy` header says: the array's dtype and shape, and where its data starts.
 
     Args:
-        dtype: Without Python objects in it.
+        dtype: Never one with Python objects.
         shape: Of the whole array.
         fortran_order: Whether the first index varies fastest.
-        data_offset: Of the first element, from the beginning of the file.
+        data_offset: Where the first element is, from the beginning of the file.
     """
 
     dtype: np.dtype[Any]
@@ -109,7 +109,7 @@ def header_nbytes(prefix: bytes, *, file: str, offset: int = 0) -> int:
 def parse_header(
     header: bytes, *, file: str, offset: int = 0, nbytes: int | None = None
 ) -> NpyHeader:
-    """Return what a whole header says, held against the `nbytes` that header and data have."""
+    """Return what a whole header says, checked against `nbytes`, the size of header and data together."""
     start = 10 if header[6] == 1 else 12
     encoding = "utf-8" if header[6] == 3 else "latin-1"
 
@@ -130,7 +130,7 @@ def parse_header(
     if len(shape) > _MAX_DIMENSIONS:
         raise wrong(f"shape must have at most {_MAX_DIMENSIONS} dimensions, got {len(shape)}")
     dtype = _dtype(fields["descr"], wrong)
-    # Zeros left out: NumPy cannot make such an array either.
+    # Sizes of 0 don't count: NumPy refuses an array whose other sizes are too large, though it would be empty.
     if math.prod(size for size in shape if size) * max(dtype.itemsize, 1) > _MAX_NBYTES:
         raise wrong(f"shape {shape} of {dtype} is larger than any memory can address")
     result = NpyHeader(dtype, shape, fortran_order, offset + len(header))
@@ -203,7 +203,7 @@ def _dtype(descr: Any, wrong: Any) -> np.dtype[Any]:
             raise wrong(f"dtype {plain!r:.50} is not one of NumPy's plain ones")
     try:
         return npy.descr_to_dtype(descr)
-    except Exception as error:  # NumPy raises a wide choice of types here
+    except Exception as error:  # NumPy raises errors of many types here
         raise wrong(f"descr is no dtype: {descr!r:.100}") from error
 
 

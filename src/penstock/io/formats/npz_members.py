@@ -1,4 +1,4 @@
-"""The `.npz` format: arrays in a zip archive, stored ones read in place, deflated ones forward."""
+"""The `.npz` format: arrays in a zip archive; stored ones are read in place, deflated ones forward."""
 
 import zlib
 
@@ -30,8 +30,8 @@ __all__ = [
 # What is read from the archive at once, and what comes out of it at once.
 _INPUT_NBYTES = 128 << 10
 _OUTPUT_NBYTES = 128 << 10
-# What a DeflateReader holds at most: zlib copies what is left of an input, and puts an output together
-# from parts, so that each counts three times; the rest is zlib's own window.
+# What a DeflateReader holds at most. Input and output count three times each, since zlib copies the unused
+# rest of an input and joins an output from parts; the last 64 KB are zlib's own window.
 STAGING_NBYTES = 3 * (_INPUT_NBYTES + _OUTPUT_NBYTES) + (64 << 10)
 
 
@@ -48,10 +48,10 @@ def read_array_header(reader: Reader, member: Member) -> NpyHeader:
 
 
 class DeflateReader(Closing):
-    """Unpacks a deflated member from front to back, into memory of the caller's.
+    """Unpacks a deflated member from front to back, into the caller's memory.
 
-    Holds `STAGING_NBYTES`, however large the member is. Its checksum is compared when the last byte
-    is read. Not for several threads at once.
+    Holds `STAGING_NBYTES`, however large the member is. The member's checksum is compared when
+    its last byte is read. Not for several threads at once.
     """
 
     def __init__(self, reader: Reader, member: Member) -> None:
@@ -62,14 +62,14 @@ class DeflateReader(Closing):
         self._reader = reader
         self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         self._input: Bytes = np.empty(min(_INPUT_NBYTES, member.compressed_nbytes), np.uint8)
-        self._num_taken = 0  # of the compressed bytes
+        self._num_taken = 0  # how many compressed bytes were read
         self._rest: bytes = b""
         self._crc = 0
         self._is_checked = False
         self._is_closed = False
 
     def read_array_header(self) -> NpyHeader:
-        """Return the header of the array in the member, and stand at its data; for a new reader."""
+        """Return the header of the array in the member, and stop before its data; only for a new reader."""
         if self.position:
             raise ValueError("the header is read first, from a reader that was not used before.")
         file = self._file
@@ -113,7 +113,7 @@ class DeflateReader(Closing):
         self.read_into(np.empty(0, np.uint8))
 
     def close(self) -> None:
-        """Let go of its memory; the archive's reader stays open, as its owner wants it."""
+        """Free its memory; the archive's reader stays open, since it is not ours."""
         self._is_closed = True
         self._input = np.empty(0, np.uint8)
         self._rest = b""
@@ -124,7 +124,7 @@ class DeflateReader(Closing):
         return f"{self._reader.location}:{self.member.name}"
 
     def _unpack(self, limit: int) -> bytes:
-        """Return up to `limit` of the next bytes; none if more of the archive must be read first."""
+        """Return up to `limit` of the next bytes; no bytes if more of the archive must be read first."""
         if self._unpacker.eof:
             raise self._wrong("it ends early: the packed data says so")
         # With nothing left to read, zlib may still hold back bytes that exceeded the last limit.
@@ -141,7 +141,7 @@ class DeflateReader(Closing):
         return unpacked
 
     def _take(self) -> memoryview:
-        """Return the next compressed bytes, none at their end."""
+        """Return the next compressed bytes; no bytes at the member's end."""
         left = self.member.compressed_nbytes - self._num_taken
         piece = self._input[: min(left, self._input.size)]
         if piece.size:

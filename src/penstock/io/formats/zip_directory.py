@@ -1,6 +1,6 @@
-"""The directory of a zip archive, read without trust: nothing is extracted, nothing believed unseen.
+"""The directory of a zip archive, read without trust: nothing is extracted, every claim is checked.
 
-Every size and offset is held against the file before it is used. What no good archive has is refused:
+Every size and offset is compared with the file before it is used. What no good archive has is refused:
 encryption, parts on other disks, names that climb out of a folder, members that share bytes.
 """
 
@@ -16,7 +16,7 @@ STORED, DEFLATED = 0, 8
 # Both bound what is held in memory: at most some 60 MB, for an archive of 100,000 arrays.
 MAX_DIRECTORY = 16 << 20
 MAX_MEMBERS = 100_000
-# The best that deflate can do: 258 bytes from 2 bits.
+# The most that deflate can unpack from a byte: 258 bytes come from 2 bits.
 MAX_RATIO = 1032
 
 _END = struct.Struct("<4s4H2IH")
@@ -25,7 +25,7 @@ _END64 = struct.Struct("<4sQ2H2I4Q")
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _MAX_COMMENT = 0xFFFF
-_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # 'see the zip64 record'
+_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # these values mean: see the zip64 record
 _ENCRYPTED = 0x0001 | 0x0040 | 0x2000
 _UTF8 = 0x0800
 _METHODS = {
@@ -45,11 +45,11 @@ class Member:
     """One file in an archive: where its bytes are, and how many.
 
     Args:
-        name: As the archive has it: `data.npy`.
+        name: Its name in the archive, such as `data.npy`.
         method: STORED or DEFLATED.
-        data_offset: Of its first byte as stored, from the beginning of the archive.
+        data_offset: Where its stored bytes begin, from the beginning of the archive.
         compressed_nbytes: How many bytes are stored.
-        nbytes: How many they are once unpacked; a claim, but one that deflate could keep.
+        nbytes: How many bytes it has once unpacked: a claim, but not more than deflate could store.
         crc: CRC-32 of the unpacked bytes.
     """
 
@@ -91,9 +91,9 @@ class _Entry:
 
 
 def read_members(reader: Reader) -> list[Member]:
-    """Return the members of a zip archive in the order of their names' entries.
+    """Return the members of a zip archive in the order of its directory.
 
-    Reads the directory and the 30-odd bytes before each member; holds those and nothing else.
+    Reads the directory and the header before each member, and holds nothing else in memory.
     """
     directory = _find_directory(reader)
     entries = list(_entries(reader, directory))
@@ -112,7 +112,7 @@ def _find_directory(reader: Reader) -> _Directory:
     tail = read_bytes(reader, tail_start, tail_nbytes)
     at = tail.rfind(b"PK\x05\x06")
     while at >= 0:
-        # A comment may hold the signature by chance: the true one ends where the file does.
+        # The archive's comment may hold the signature by chance: the true record ends where the file does.
         if at + _END.size <= len(tail):
             end = _END.unpack_from(tail, at)
             if at + _END.size + end[7] == len(tail):
@@ -125,7 +125,7 @@ def _find_directory(reader: Reader) -> _Directory:
     _, disk, first_disk, here, total, nbytes, start, _ = end
     place = tail_start + at
     if {_FULL16, _FULL32} & {disk, first_disk, here, total, nbytes, start}:
-        # Some writers fill a field by chance; only a zip64 record says that it was meant.
+        # A field may really have this value: it points to a zip64 record only if there is one.
         zip64 = _find_zip64(reader, place)
         if zip64 is not None:
             place, disk, first_disk, here, total, nbytes, start = zip64
@@ -140,7 +140,7 @@ def _find_directory(reader: Reader) -> _Directory:
         problem = f"the archive has {total} members, with names of {nbytes} bytes"
         cure = f"At most {MAX_MEMBERS} members are read: use fewer, larger arrays."
         raise _wrong(reader, problem, place, cure)
-    if start >= tail_start:  # it came with the end record, which saves a trip to a server
+    if start >= tail_start:  # the tail has the directory already, which saves a request to a server
         return _Directory(start, tail[start - tail_start :][:nbytes], total)
     return _Directory(start, read_bytes(reader, start, nbytes), total)
 
@@ -192,7 +192,7 @@ def _entries(reader: Reader, directory: _Directory) -> Iterator[_Entry]:
 
 
 def _zip64_sizes(extra: bytes, sizes: list[int]) -> list[int] | None:
-    """Return the sizes with those that did not fit replaced, or None if they are nowhere."""
+    """Return the sizes, with those too large for their fields taken from `extra`; None if it lacks them."""
     full = [_FULL32, _FULL32, _FULL32, _FULL16]
     missing = [index for index in range(4) if sizes[index] == full[index]]
     at = 0
@@ -228,7 +228,7 @@ def _name(reader: Reader, raw: bytes, flags: int, place: int) -> str:
 
 
 def _check(reader: Reader, entry: _Entry, flags: int, disk: int) -> None:
-    """Raise if the member is of a kind, or claims a size, that cannot be."""
+    """Raise if the member is of a kind that can't be read, or claims an impossible size."""
     name, place = entry.name, entry.place
     if flags & _ENCRYPTED:
         cure = "Write the archive again without a password."
@@ -264,7 +264,7 @@ def _refuse_duplicates(reader: Reader, entries: list[_Entry]) -> None:
 
 
 def _locate(reader: Reader, entries: list[_Entry], end: int) -> list[Member]:
-    """Return the members with their places, from the headers that stand before their data."""
+    """Return the members with the offsets of their data, found from the headers before it."""
     headers = [bytearray(_LOCAL.size + len(entry.raw_name)) for entry in entries]
     pairs = list(zip(entries, headers, strict=True))
     for entry, header in pairs:

@@ -25,10 +25,10 @@ def address(array: Bytes) -> int:
 
 
 class BouncePool:
-    """A few aligned buffers shared by all readers; who finds none free waits for one.
+    """A few aligned buffers shared by all readers; a thread that finds none free waits for one.
 
-    Takes `num_buffers * buffer_nbytes` bytes at most, and only as many as were in use at once.
-    A thread must not hold two.
+    Takes `num_buffers * buffer_nbytes` bytes at most, and makes a buffer only when all others are in
+    use. A thread must not hold two: threads would wait for each other.
     """
 
     def __init__(self, *, num_buffers: int, buffer_nbytes: int) -> None:
@@ -36,7 +36,7 @@ class BouncePool:
         self.nbytes = num_buffers * buffer_nbytes
         self._num_buffers = num_buffers
         self._reset()
-        # A thread of the parent may have held a buffer, and is not there to give it back.
+        # A buffer that a thread of the parent held would never come back: that thread does not exist in the child.
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
@@ -50,7 +50,7 @@ class BouncePool:
         try:
             found = self._free.get(timeout=_PATIENCE_SECONDS)
         except queue.Empty:
-            found = None  # Ctrl-C kept some from coming back: this one will take its place.
+            found = None  # Ctrl-C kept a buffer from being released: a new one takes its place.
         return aligned_empty(self.buffer_nbytes) if found is None else found
 
     def release(self, buffer: Bytes) -> None:
@@ -58,5 +58,5 @@ class BouncePool:
         self._free.put(buffer)
 
 
-# 8 MB at most: part of the constant that is stated beside the memory budget.
+# 8 MB at most, not counted by the ledger: part of the 150 MB that docs/design.md states beside the budget.
 BOUNCE = BouncePool(num_buffers=4, buffer_nbytes=2 << 20)

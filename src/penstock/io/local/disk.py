@@ -1,4 +1,4 @@
-"""How many reads of a disk run at once: found by a short measurement, once a disk and process."""
+"""How many reads of a disk run at once: measured briefly, once for each disk in each process."""
 
 import threading
 from collections import defaultdict
@@ -13,25 +13,25 @@ from penstock.io.local.bounce import BOUNCE
 from penstock.io.reader import Bytes
 
 DIRECT_NBYTES = 128 << 10
-"""One read past the page cache; what is longer is read in several."""
+"""The size of one read past the page cache; longer ranges take several."""
 MOST_AT_ONCE = BOUNCE.buffer_nbytes // DIRECT_NBYTES
-# Of the best rate: more reads at once than give that only make each of them wait longer.
+# This share of the best rate is enough: with more reads at once, each of them only waits longer.
 _ENOUGH = 0.95
-# A trial: most of it then has as many under way as it is meant to.
+# In one trial: so many that the intended number is under way during most of it.
 _NUM_READS = 2 * MOST_AT_ONCE
-_NUM_ROUNDS = 2  # The best counts: a disk has other users.
-_MOST_SECONDS = 0.2  # A disk this slow is not measured to the end.
-_AFTER_NBYTES = 64 << 20  # Read before it is worth measuring.
-# Of a file: in a smaller one the same places would come again, from the disk's own cache.
+_NUM_ROUNDS = 2  # The best counts: other programs use the disk, too.
+_MOST_SECONDS = 0.2  # A measurement that takes longer ends early.
+_AFTER_NBYTES = 64 << 20  # To be read before a measurement is worth its time.
+# Smaller files are not measured: the same places would be read again, from the disk's own cache.
 _LEAST_NBYTES = 64 << 20
 
 
 class Disk:
-    """What is known of one disk: how fast it is with so many reads under way."""
+    """What is known of one disk: how fast it is, by the number of reads under way."""
 
     def __init__(self) -> None:
         self.rates: dict[int, float] = {}
-        """Bytes a second, by how many reads were under way; empty until it was measured."""
+        """Bytes a second, by how many reads were under way; empty until the disk was measured."""
         self.at_once = MOST_AT_ONCE
         self._lock = threading.Lock()
         self._is_measured = False
@@ -41,13 +41,14 @@ class Disk:
         """Count what was read past the page cache; return whether it is time to measure."""
         if self._is_measured:
             return False
-        self._num_read += nbytes  # Without a lock: it may as well be a little later.
+        # Without a lock: a lost count only delays the measurement a little.
+        self._num_read += nbytes
         return self._num_read >= _AFTER_NBYTES
 
     def measure(self, fd: int, direct_fd: int, size: int) -> None:
-        """Read a few dozen random places of a file, with ever fewer reads at once, unless that was done.
+        """Measure the disk, once: read a few dozen random places of a file, with ever fewer reads at once.
 
-        A file that is too small for that tells nothing: another one may.
+        A file that is too small is not used: the disk is measured with a larger one, if one comes.
         """
         if size < _LEAST_NBYTES or not self._lock.acquire(blocking=False):
             return
@@ -72,7 +73,7 @@ _disks: defaultdict[int, Disk] = defaultdict(Disk)
 
 
 def disk_of(device: int) -> Disk:
-    """Return the one that has this number (`st_dev`)."""
+    """Return the disk that has this device number (`st_dev`)."""
     return _disks[device]
 
 
@@ -99,7 +100,7 @@ def _measured(fd: int, direct_fd: int, size: int) -> dict[int, float]:
             offsets = [DIRECT_NBYTES * random.randint(0, last) for _ in range(_NUM_READS)]
             rate = _rate(fd, direct_fd, offsets, target, bounce[: at_once * DIRECT_NBYTES])
             if rate is None:
-                return {}  # What is wrong with the file is for who needs its rows to say.
+                return {}  # An error of the file is raised when its rows are read.
             rates[at_once] = max(rates.get(at_once, 0.0), rate)
             if perf_counter() - started > _MOST_SECONDS:
                 break

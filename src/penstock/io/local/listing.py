@@ -116,7 +116,7 @@ def _list_glob(pattern: str, selection: Selection) -> list[Location]:
 
 
 def _missing(path: str, *, is_pattern: bool = False) -> MissingFileError:
-    """Return the error for what is not there, with what is there instead."""
+    """Return the error for a path that does not exist, with the names that do."""
     if Path(path).is_symlink():
         target = Path(path).readlink()
         cure = "Make the link point to the file."

@@ -7,9 +7,9 @@ from pathlib import Path
 
 @functools.cache
 def page_cache_room() -> int:
-    """Return the bytes of files that may stay in the page cache: a quarter of this memory.
+    """Return how many bytes of files may stay in the page cache: a quarter of `memory_limit()`.
 
-    Larger files gain nothing from the cache: each part has left it when its turn comes again.
+    Larger files gain nothing from the cache: each part has left it before it is read again.
     """
     return memory_limit() // 4
 
@@ -33,7 +33,7 @@ def _total_memory(proc: Path) -> int:
 
 
 def _limits_up(root: Path, path: str, name: str) -> list[int]:
-    """Return the limits of a cgroup and of those around it, as far as they can be seen."""
+    """Return the limits of a cgroup and of its ancestors, as far as they can be seen."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     folders = [root.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
     found = (_read(folder / name).strip() for folder in folders)

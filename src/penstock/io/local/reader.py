@@ -19,7 +19,7 @@ from penstock.io.reader import Buffer, Bytes, Range, check_range, short_read, wr
 
 Access: TypeAlias = Literal["normal", "sequential", "random"]
 
-# One call reads no more, so that Ctrl-C is answered between two of them.
+# One native call reads no more than this: Ctrl-C is answered between two calls.
 MAX_READ = 16 << 20
 _ADVICE = {"normal": "NORMAL", "sequential": "SEQUENTIAL", "random": "RANDOM"}
 
@@ -73,8 +73,8 @@ class LocalReader(Closing):
             self._finish()
 
     def describe(self) -> str:
-        """Return how it is read; a disk that was not read from before is measured now."""
-        # Whoever reads the rows will say what is wrong.
+        """Return how the file is read; a disk that was not measured yet is measured now."""
+        # Errors of the file are raised when its rows are read.
         with contextlib.suppress(OSError, ValueError):
             self._start()
             try:
@@ -89,21 +89,21 @@ class LocalReader(Closing):
     def check_unchanged(self) -> None:
         """Raise FileChangedError if the file is not the one that was listed."""
         try:
-            found = os.stat(self.location.url)  # noqa: PTH116  the descriptor's twin, see _open
+            found = os.stat(self.location.url)  # noqa: PTH116  as os.fstat in _open
         except OSError as error:
             raise read_failure(error, file=str(self.location), listed=True) from error
         self._compare(found)
 
     def close(self) -> None:
-        """Let go of the handles; reads under way finish, later ones are refused."""
+        """Close the handles; reads under way finish, later ones are refused."""
         with self._lock:
             self._is_closed = True
             self._close_if_idle()
 
     def __del__(self) -> None:
-        # No lock: nobody else can see it any more, and __init__ may have raised half-way.
+        # No lock: no thread refers to this reader any more, and __init__ may have raised before it made the lock.
         fds = (getattr(self, "_fd", -1), getattr(self, "_direct_fd", -1))
-        # In a cycle of garbage, whoever has this reader open may still close it after this.
+        # In a cycle of garbage, the owner of this reader may still call close() after this.
         self._fd = self._direct_fd = -1
         for fd in fds:
             if fd >= 0:
@@ -165,7 +165,7 @@ class LocalReader(Closing):
         if found.st_size == listed.size and listed.mtime_ns in (found.st_mtime_ns, None):
             return
         if listed.mtime_ns is None and found.st_size > listed.size:
-            return  # a file that is expected to be written may grow
+            return  # a file that is expected to be written to may grow
         change = (
             f"it had {listed.size} bytes and has {found.st_size} now"
             if found.st_size != listed.size
@@ -205,7 +205,7 @@ class LocalReader(Closing):
 
 
 def _portions(offsets: list[int], targets: list[Bytes]) -> Iterator[tuple[list[int], list[Bytes]]]:
-    """Yield what is read in one call: about `MAX_READ` bytes."""
+    """Yield what one native call reads: all ranges if they have `MAX_READ` bytes at most, else one, or a part of it."""
     if sum(map(len, targets)) <= MAX_READ:
         yield offsets, targets
         return
@@ -228,7 +228,7 @@ def _open_direct(path: str, flags: int, expected: os.stat_result) -> int:
         return -1
     if os.path.samestat(os.fstat(fd), expected):
         return fd
-    os.close(fd)  # replaced between the two calls: the next look at the path will say so
+    os.close(fd)  # replaced between the two opens: check_unchanged() will raise
     return -1
 
 

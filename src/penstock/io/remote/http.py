@@ -1,7 +1,7 @@
-"""HTTP as a file: sizes, versions, and parts of files straight into the caller's memory.
+"""Files over HTTP: sizes, versions, and parts of files straight into the caller's memory.
 
 fsspec brings the session and its options. Its own reads are not used: they hold a whole answer in
-memory, even that of a server which sends the whole file whatever part was asked for.
+memory, even if the server sends the whole file whatever part was asked for.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def stat(session: Session, url: str, policy: RetryPolicy) -> Location:
     head = await _headers_of(session, "HEAD", url, {}, policy)
     size = None if head is None else _number(head.get("Content-Length"))
     if head is None or size is None or head.get("Content-Encoding", "identity") != "identity":
-        # No HEAD here, or no size in it: the first byte comes with the size of the whole.
+        # HEAD is not supported, or states no size: a GET of the first byte states the size of the whole file.
         head = await _headers_of(session, "GET", url, {"Range": "bytes=0-0"}, policy)
         total = _CONTENT_RANGE.match((head or {}).get("Content-Range", ""))
         size = _number(total[3]) if total else None
@@ -65,11 +65,11 @@ async def fetch(
 
 
 def _failure(error: Exception, url: str) -> Exception:
-    """Return a TransientError for what may pass, or the DataError that says what is wrong."""
+    """Return a TransientError if the failure may pass, else the error that says what is wrong."""
     aiohttp = require("aiohttp", "reading http://", "remote")
     if isinstance(error, TransientError | DataError):
         return error
-    if isinstance(error, TypeError):  # Of a keyword that aiohttp does not have.
+    if isinstance(error, TypeError):  # A keyword that aiohttp does not have.
         problem = f"a request can't be made with these storage_options: {error}"
         return DataError(
             problem, file=_name(url), cure="See fsspec's HTTPFileSystem for its options."
@@ -114,7 +114,6 @@ async def _request(
     aiohttp = require("aiohttp", "reading http://", "remote")
     client = await session.fs.set_session()
     options = dict(session.fs.kwargs)
-    # Compressed answers would count other bytes than those of the file.
     given = options.pop("headers", {})
     timeout = aiohttp.ClientTimeout(
         total=policy.time_limit(nbytes),
@@ -125,6 +124,7 @@ async def _request(
     return client.request(
         method,
         session.fs.encode_url(url),
+        # Not compressed: the offsets are those of the file itself.
         headers={**given, "Accept-Encoding": "identity", **headers},
         timeout=timeout,
         **options,

@@ -14,7 +14,7 @@ from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session, gather_limited
 from penstock.io.selection import Selection
 
-# Files whose sizes are asked for at once.
+# How many files' sizes are asked for at once.
 _MAX_CONCURRENT = 16
 
 
@@ -53,14 +53,14 @@ async def _list_http(
     session: Session, url: str, selection: Selection, policy: RetryPolicy
 ) -> list[Location]:
     if urlsplit(url).path.rstrip("/").endswith(".zarr"):
-        return [Location(url, 0, is_directory=True)]  # a folder: HTTP knows none
+        return [Location(url, 0, is_directory=True)]  # by its name: HTTP knows no folders
     if _is_glob(url):
         found = await _ask(session, url, policy, "glob", url)
         urls = [one for one in found if not one.endswith("/")]
     elif url.endswith("/"):
         found = await _ask(session, url, policy, "ls", url, detail=False)
         names = {one: one.removeprefix(url) for one in found if one.startswith(url)}
-        # A page of links also has some to other orders of itself: ?C=S;O=A.
+        # An index page also has links to itself in other orders: ?C=S;O=A.
         urls = [one for one, name in names.items() if _is_child(name) and selection.takes(name)]
     else:
         urls = [url]

@@ -13,7 +13,7 @@ from penstock.io.reader import Bytes
 from penstock.io.remote.retry import RetryPolicy, TransientError
 from penstock.io.remote.session import Session
 
-# Under which of these names a file system states the version of a file, best first.
+# The names under which file systems state the version of a file, best first.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "md5", "mtime", "LastModified", "updated", "created")
 
 
@@ -61,7 +61,7 @@ async def call(
     nbytes: int = 1,
     **kwargs: Any,
 ) -> Any:
-    """Return what a method of the file system returns, within the time that `nbytes` may take."""
+    """Return what a method of the file system returns, within the policy's time limit for `nbytes`."""
     try:
         return await asyncio.wait_for(
             session.invoke(method, *args, **kwargs), policy.time_limit(nbytes)
@@ -71,7 +71,7 @@ async def call(
 
 
 def _failure(error: Exception, file: str) -> Exception:
-    """Return a TransientError for what may pass, or the DataError that says what is wrong."""
+    """Return a TransientError if the failure may pass, else the DataError that says what is wrong."""
     if isinstance(error, FileNotFoundError):
         return MissingFileError("there is no such file", file=file, cure="Check the URL.")
     if isinstance(error, PermissionError):

@@ -1,4 +1,4 @@
-"""Files behind a URL: ranged reads through fsspec, tried again when the network lets us down."""
+"""Files behind a URL: ranged reads through fsspec, retried when the network fails."""
 
 import asyncio
 import os
@@ -17,12 +17,13 @@ from penstock.io.remote import http, objects
 from penstock.io.remote.retry import RetryPolicy, TransientError, persist
 from penstock.io.remote.session import Call, Session, gather_limited
 
-# A request asks for no more, so that a broken connection costs little.
+# No request asks for more than this, so that a broken connection costs little.
 MAX_REQUEST = 8 << 20
 # Reading over a gap of this size costs less than another round trip.
 MAX_GAP = 256 << 10
-# Ranges that are joined are first read into memory of our own: this much each, so many at once.
+# Joined ranges are first read into memory of our own: at most this much a request.
 MAX_JOINED = 1 << 20
+# How many requests one call of read_ranges has under way at once.
 MAX_CONCURRENT = 8
 
 
@@ -77,11 +78,11 @@ class RemoteReader(Closing):
         self._run(look)
 
     def close(self) -> None:
-        """Let go of the connection; reads under way are stopped and raise, later ones are refused."""
+        """Release the connection; reads under way are stopped and raise, later ones are refused."""
         with self._lock:
             self._is_closed = True
             session = self._take_idle_session()
-            # A stalled one might go on for minutes.
+            # Cancelled, not waited for: a stalled read might go on for minutes.
             for call in self._calls:
                 call.cancel()
         if session is not None:
@@ -99,7 +100,7 @@ class RemoteReader(Closing):
         with self._lock:
             if self._is_closed:
                 raise ValueError(f"the reader of {self.location} is closed.")
-            # After a fork, the session's thread is in the parent.
+            # After a fork, the session's thread exists in the parent only.
             if self._session is None or self._session.pid != os.getpid():
                 self._session = Session.share(self.location.url, self.location.storage_options)
             session = self._session
@@ -143,7 +144,7 @@ class RemoteReader(Closing):
         ]
 
     async def _fetch(self, session: Session, target: Bytes, offset: int) -> None:
-        """Fill `target`, going on after the last byte that came whenever the connection breaks."""
+        """Fill `target`; when the connection breaks, go on after the last byte that came."""
         files = http if session.is_http else objects
         done = 0
 

@@ -36,15 +36,15 @@ class RetryPolicy:
     def delays(self) -> Iterator[float]:
         """Yield the seconds to wait before each further try.
 
-        Random between half and all of a doubling span, so that many readers that failed together do
-        not come back together.
+        Each is random, between half and all of a span that doubles, so that readers that failed
+        together do not all try again together.
         """
         for attempt in range(self.num_attempts - 1):
             span = min(self.first_delay * 2.0**attempt, self.max_delay)
             yield span * random.uniform(0.5, 1.0)
 
     def time_limit(self, nbytes: int) -> float:
-        """Return the seconds after which a request for `nbytes` is given up, however it drips."""
+        """Return the seconds after which a request for `nbytes` is given up, even if bytes still trickle in."""
         return self.stall_timeout + nbytes / self.min_rate
 
 
@@ -53,7 +53,7 @@ class TransientError(Exception):
 
     Args:
         reason: What happened, for the message if it happens every time.
-        num_done: How many bytes came before it did.
+        num_done: How many bytes came before the failure.
         retry_after: After how many seconds the server wants to be asked again.
     """
 

@@ -21,7 +21,8 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "
 _PACKAGES |= {"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
 
 _sessions: dict[tuple[Any, ...], "Session"] = {}
-_lock = threading.RLock()  # a reader may be collected, and let go of its session, at any point
+# Reentrant, since a reader may be collected, and release its session, at any point.
+_lock = threading.RLock()
 
 
 class Session:
@@ -59,13 +60,13 @@ class Session:
             return session
 
     def release(self) -> None:
-        """Let go of it; the last one to do so ends its thread and its connections."""
+        """Give the session back; the last user to do so ends its thread and its connections."""
         with _lock:
             self.num_users -= 1
             if self.num_users:
                 return
             _sessions.pop(self.key, None)
-        if self.pid == os.getpid():  # after a fork, the thread is the parent's
+        if self.pid == os.getpid():  # after a fork, the thread exists in the parent only
             self._close()
 
     def strip(self, url: str) -> str:
@@ -73,13 +74,13 @@ class Session:
         return str(self.fs._strip_protocol(split_chain(url)[0]))  # noqa: SLF001  as its own url_to_fs does
 
     async def invoke(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the file system, on the loop if it can, on a thread if it must."""
+        """Return what a method of the file system returns; it runs on the loop if it is async, else on a thread."""
         if self.fs.async_impl:
             return await getattr(self.fs, f"_{name}")(*args, **kwargs)
         return await asyncio.to_thread(getattr(self.fs, name), *args, **kwargs)
 
     def start(self, work: Work[T]) -> "Call[T]":
-        """Begin `work` on the loop, and return what gives its result or stops it."""
+        """Begin `work` on the loop, and return the `Call` that gives its result or stops it."""
         return Call(self._loop, work)
 
     def run(self, work: Work[T]) -> T:
@@ -98,7 +99,7 @@ class Session:
             self._loop.stop()
 
         self.start(finish)
-        # On the loop's own thread (a reader collected there) nobody can wait: it ends by itself.
+        # The loop's own thread (a reader was collected there) can't wait for itself: it ends without that.
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
             if not self._thread.is_alive():
@@ -107,7 +108,7 @@ class Session:
 
 
 class Call(Generic[T]):
-    """Work on a loop, seen from another thread."""
+    """Work that runs on a loop, as another thread sees it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Work[T]) -> None:
         self._loop = loop
@@ -116,19 +117,19 @@ class Call(Generic[T]):
         loop.call_soon_threadsafe(self._begin, work)
 
     def result(self) -> T:
-        """Wait for what the work returns. If interrupted, stop it before that is passed on."""
+        """Wait for the work, and return what it returns; an interrupt stops the work before it is raised."""
         try:
             self._ended.wait()
         except BaseException:
             self.cancel()
-            # It may be writing into the caller's memory: that must be over when this returns.
+            # The work may be writing into the caller's memory: that must be over when this raises.
             self._ended.wait(timeout=5)
             raise
         assert self._task is not None  # it began, or it could not have ended
         return self._task.result()
 
     def cancel(self) -> None:
-        """Stop the work; who waits for it gets a CancelledError once it has stopped."""
+        """Stop the work; a thread that waits for it gets a CancelledError once it has stopped."""
         self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
     def _begin(self, work: Work[T]) -> None:
@@ -137,7 +138,7 @@ class Call(Generic[T]):
 
 
 async def gather_limited(work: list[Callable[[], Awaitable[T]]], *, limit: int) -> list[T]:
-    """Return the results of all, at most `limit` running at once; a failure stops the rest."""
+    """Return the results of all calls, at most `limit` running at once; a failure stops the rest."""
     permits = asyncio.Semaphore(limit)
 
     async def one(call: Callable[[], Awaitable[T]]) -> T:

@@ -1,1 +1,1 @@
-"""Arrow IPC files, and columns of Arrow as ours."""
+"""Arrow IPC files, and Arrow's columns as penstock's."""

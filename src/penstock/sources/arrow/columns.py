@@ -1,4 +1,4 @@
-"""From the columns of Arrow to ours: numbers, fixed-size lists, lists, strings and binary."""
+"""Arrow's columns as penstock's: numbers, fixed-size lists, lists, strings and binary."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def arrow() -> Any:
 
 
 def spec_of_type(kind: Any) -> ArraySpec | None:
-    """Return the spec of a value of an Arrow type, or None where there is none."""
+    """Return the spec of a value of an Arrow type, or None if the type can't be read."""
     pa = arrow()
     types = pa.types
     if types.is_dictionary(kind):
@@ -34,7 +34,7 @@ def spec_of_type(kind: Any) -> ArraySpec | None:
         return _prefixed(inner, kind.list_size)
     if types.is_list(kind) or types.is_large_list(kind):
         inner = spec_of_type(kind.value_type)
-        # One length that varies: a list of lists has no place in a column.
+        # Only one length may vary: a column can't hold lists of lists.
         return _prefixed(inner, None) if inner is not None and inner.is_fixed else None
     if types.is_date32(kind):
         return ArraySpec((), "datetime64[D]")
@@ -56,7 +56,7 @@ def _prefixed(inner: ArraySpec | None, size: int | None) -> ArraySpec | None:
 
 
 def check_type(kind: Any, name: str, file: str) -> ArraySpec:
-    """Return the spec of a column, or raise if its type is none that can be read."""
+    """Return the spec of a column, or raise if its type can't be read."""
     spec = spec_of_type(kind)
     if spec is None:
         raise DataError(
@@ -79,7 +79,7 @@ def null_error(file: str, name: str, group: str, row: int | None) -> DataError:
 
 
 class NullFoundError(ValueError):
-    """A column has a null, at this row of it."""
+    """A column has a null, in row `row` of the column."""
 
     def __init__(self, row: int) -> None:
         super().__init__(f"a null in row {row}")
@@ -117,10 +117,10 @@ def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ra
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
         _refuse_nulls(array)
-    array.validate(full=True)  # Offsets and UTF-8: what is read here was written by others.
+    array.validate(full=True)  # Checks offsets and UTF-8: the file is not trusted.
     if isinstance(spec.dtype, np.dtype):
         return _lists(array, spec, allocate)
-    # To binary first: a string as such has no 64-bit offsets.
+    # Cast to large_binary, whose offsets have 64 bits: those of a string may have 32.
     binary = array.cast(pa.large_binary())
     offsets = np.frombuffer(binary.buffers()[1], np.int64)
     offsets = offsets[binary.offset : binary.offset + len(binary) + 1]

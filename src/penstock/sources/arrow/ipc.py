@@ -62,7 +62,7 @@ def _damaged(problem: str, file: str) -> DataError:
 
 
 class Handle:
-    """An open file of one thread's, for one column or for all."""
+    """An open file for the use of one thread, and for one column or (None) for all."""
 
     def __init__(self, location: Location, reader: Reader, column: int | None) -> None:
         pa = require("pyarrow", f"reading {location.suffix or '.arrow'}", "parquet")
@@ -78,14 +78,14 @@ class Handle:
             raise _damaged(f"can't be read as an Arrow file: {error}", str(location)) from error
 
     def close(self) -> None:
-        """Close the file; the reader is closed by who opened it."""
+        """Close the file; its reader stays open, since it is not ours."""
         self.stream.close()
 
 
 class ArrowLeaf(Chunked):
     """One column, read by pyarrow a record batch at a time."""
 
-    overhead = 2  # A batch as it lies in the file, and unpacked.
+    overhead = 2  # A batch as it lies in the file, and as it is unpacked.
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ArrowLeaf(Chunked):
             if begin == end:
                 continue
             batch = handle.file.get_batch(number)
-            batch.validate(full=True)  # Offsets that lead elsewhere would be followed.
+            batch.validate(full=True)  # Else offsets would be followed out of its memory.
             array = batch.column(0)
             if len(array) != end - begin:
                 raise _damaged(

@@ -1,4 +1,4 @@
-"""CSV with bad lines: the slow way through a piece of text, which takes every row by itself."""
+"""CSV with bad lines: the slow way through a piece of text, which checks every row by itself."""
 
 import csv
 import io
@@ -10,12 +10,12 @@ from penstock.errors import DataError
 from penstock.io.formats.lines import Piece
 
 Check = Callable[[list[str], int], None]
-"""Raises a DataError unless the cells of a row, which begins on this line, are as they should be."""
+"""Called with the cells of a row and the line where it begins; raises a DataError if the row is bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine:
-    """One row of a piece: its cells, or what is wrong with it."""
+    """One row of a piece: its cells, or its error if it is bad."""
 
     cells: list[str]
     error: DataError | None = None
@@ -24,8 +24,8 @@ class ParsedLine:
 def parse_lines(
     piece: Piece, file: str, delimiter: str, check: Check, *, has_head: bool
 ) -> list[ParsedLine]:
-    """Return all rows of a piece, good and bad; after a bad one it goes on with the next line."""
-    # What is no UTF-8 becomes surrogates, which are looked for in each row.
+    """Return all rows of a piece, good and bad; after one that can't be parsed, go on with the next line."""
+    # Bytes that are not UTF-8 become surrogates, which `_checked` looks for in each row.
     text = piece.data.decode("utf-8", "surrogateescape")
     lines = list(io.StringIO(text, newline=""))
     found: list[ParsedLine] = []
@@ -37,7 +37,7 @@ def parse_lines(
             for cells in reader:
                 if has_head and begin == 0:
                     pass
-                elif cells:  # Empty lines are nobody's rows.
+                elif cells:  # Empty lines are not rows.
                     found.append(_checked(cells, piece.line + begin, file, check))
                 begin = at + reader.line_num
             at = len(lines)

@@ -1,4 +1,4 @@
-"""From the cells of a CSV column to an array: which type they have, and what is wrong with one."""
+"""From the cells of a CSV column to an array: which type they have, and which cell is bad."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError
 
 LineOf = Callable[[int], int]
-"""The line that a row stands on."""
+"""The line that a row is on, by the number of the row."""
 
 
 def kind_of_cells(cells: Sequence[str], name: str, line_of: LineOf, file: str) -> ArraySpec:
-    """Return int64, float64 or str: the first that takes all cells."""
+    """Return int64, float64 or str: the first that can hold all cells."""
     filled = [cell for cell in cells if cell.strip()]
     if not filled:
         return ArraySpec((), str)
@@ -36,7 +36,7 @@ def kind_of_cells(cells: Sequence[str], name: str, line_of: LineOf, file: str) -
 def column_values(
     cells: Sequence[str], spec: ArraySpec, name: str, line_of: LineOf, file: str
 ) -> Any:
-    """Return cells as values of the spec, or raise with the line of the first that is none."""
+    """Return cells as values of the spec, or raise a DataError with the line of the first bad cell."""
     if spec.dtype is str:
         return cells
     if spec.dtype is bytes:
@@ -66,7 +66,7 @@ def _converted(cells: Sequence[str], dtype: np.dtype[Any]) -> Any:
         except KeyError as error:
             raise ValueError(*error.args) from error
     if dtype.kind in "iu":
-        # Through the widest integer: astype would wrap what does not fit.
+        # Through the widest integer: astype to a narrow one would wrap numbers that do not fit.
         wide = np.asarray(cells, "U").astype(np.int64 if dtype.kind == "i" else np.uint64)
         limits = np.iinfo(dtype)
         if len(wide) and (wide.min() < limits.min or wide.max() > limits.max):

@@ -12,7 +12,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context
 from penstock.errors import DataError
-from penstock.io.formats.lines import PIECE_NBYTES, Piece, UnclosedError, next_line, read_pieces
+from penstock.io.formats.lines import TEXT_NBYTES, Piece, UnclosedError, next_line, read_pieces
 from penstock.io.location import Location
 from penstock.io.reader import Reader
 from penstock.sources.csv.cells import LineOf, column_values
@@ -20,7 +20,7 @@ from penstock.sources.csv.table import Table
 from penstock.sources.reading.line_flow import LineFlow
 from penstock.sources.reading.parts import skipped_words
 
-_MOST_NBYTES = 2 * PIECE_NBYTES  # Under `skip`, a row that is longer has a quote without an end.
+_MOST_NBYTES = 2 * TEXT_NBYTES  # Under `skip`, a longer row is an unclosed quote.
 _PYTHON = 64  # Bytes that a byte of text takes at most while its cells are Python objects.
 
 
@@ -46,7 +46,7 @@ class CsvFlow(LineFlow):
         self.fields = fields
 
     def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
-        """Yield the text of a file; under `skip` a quote that is never closed costs its line only."""
+        """Yield the text of a file; under `skip`, of a quote that is never closed only its line is skipped."""
         if not self.skip:
             yield from read_pieces(reader, offset, line, quote=b'"')
             return
@@ -64,7 +64,7 @@ class CsvFlow(LineFlow):
     def rows_of(
         self, piece: Piece, used: int, file: str, context: Context
     ) -> tuple[Block, Index | None]:
-        """Return the values of the cells; where some are bad, each row is looked at by itself."""
+        """Return the good rows as a block; if some are bad, each row is checked by itself."""
         try:
             rows = self.table.rows(piece, file)[used:]
             line_of = partial(self._line_of, piece, used, file)
@@ -109,16 +109,16 @@ class CsvFlow(LineFlow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the blocks under way, and of the text and cells of one piece."""
-        rows = max(1, PIECE_NBYTES // max(1, len(self.table.columns)) // 2)
-        block = min(self.block_nbytes(rows), 8 * PIECE_NBYTES)
-        return (ahead + 2) * block + _PYTHON * (_MOST_NBYTES if self.skip else PIECE_NBYTES)
+        rows = max(1, TEXT_NBYTES // max(1, len(self.table.columns)) // 2)
+        block = min(self.block_nbytes(rows), 8 * TEXT_NBYTES)
+        return (ahead + 2) * block + _PYTHON * (_MOST_NBYTES if self.skip else TEXT_NBYTES)
 
     def choice(self) -> str:
         """Return what was found in the files."""
         head = (
             "names from the first line" if self.table.has_header else "no header: numbers as names"
         )
-        types = f"types from the first {PIECE_NBYTES >> 10} KB, then fixed"
+        types = f"types from the first {TEXT_NBYTES >> 10} KB, then fixed"
         return f"{head}; {types}{skipped_words(self)}"
 
     def fingerprint(self) -> Any:

@@ -19,7 +19,7 @@ from penstock.sources.reading.parts import Request, attempt_each, check_names
 
 _NOTE = (
     "from_files(..., on_error='skip') finds columns and types in the other rows, and "
-    "with_options(on_error='skip') leaves out this one."
+    "with_options(on_error='skip') skips this one."
 )
 
 
@@ -37,7 +37,7 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow:
         cells = [row[column] for row in rows]
         spec = specs.get(name)
         if spec is None:
-            if request.skip:  # A row with an empty cell among numbers will be left out.
+            if request.skip:  # A row with an empty cell among numbers will be skipped.
                 cells = [cell for cell in cells if cell.strip()] or cells
             spec = kind_of_cells(
                 cells,
@@ -51,7 +51,7 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow:
 
 
 def _tables(locations: Sequence[Location], request: Request) -> tuple[list[Location], Table]:
-    """Return the files that can be read, and the columns that all of them have."""
+    """Return the good files, and the columns that all of them have."""
     delimiter = "\t" if locations[0].suffix == ".tsv" else ","
     first: list[tuple[Location, Table]] = []
 
@@ -72,7 +72,7 @@ def _tables(locations: Sequence[Location], request: Request) -> tuple[list[Locat
 
 
 def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:
-    """Return the cells that types are found in; bad rows among them may be left out."""
+    """Return the rows in which types are found; if the request says so, bad rows are skipped."""
     try:
         return table.rows(piece, file)
     except DataError as error:
@@ -101,7 +101,7 @@ def _first_piece(location: Location) -> Piece:
 
 
 def _table(piece: Piece, delimiter: str, file: str, *, skip: bool) -> Table:
-    # Under `skip` a line that is no text is left out later: the file may still have a header.
+    # Under `skip` a line that is not UTF-8 is skipped later: the file may still have a header.
     text = piece.data.decode("utf-8", "replace") if skip else _text(piece, file)
     head = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     if all(_is_number(cell) for cell in head) and head:

@@ -1,4 +1,4 @@
-"""How the CSV files of a dataset are written: what stands between cells, and the columns."""
+"""How the CSV files of a dataset are written, and the rows of a piece of text."""
 
 import csv
 import io
@@ -12,19 +12,19 @@ from penstock.sources.csv.bad_lines import Check, ParsedLine, parse_lines
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How the files of a dataset are written: what stands between cells, and the columns."""
+    """How the CSV files of a dataset are written: the delimiter, the header, the columns."""
 
     delimiter: str
     has_header: bool
     columns: tuple[str, ...]
 
     def reader(self, piece: Piece, file: str) -> Any:
-        """Return the reader of a piece of text; not of splitlines(), which cuts at more than lines."""
+        """Return the reader of a piece of text; splitlines() won't do, since it also cuts within lines."""
         text = io.StringIO(piece.text(file), newline="")
         return csv.reader(text, delimiter=self.delimiter, strict=True)
 
     def rows(self, piece: Piece, file: str) -> list[list[str]]:
-        """Return the cells of a piece of text, after checking that all rows have as many."""
+        """Return the cells of a piece of text, after checking that each row has one for each column."""
         try:
             rows = list(self.reader(piece, file))
         except csv.Error as error:
@@ -38,14 +38,14 @@ class Table:
             del rows[0]
         if set(map(len, rows)) <= {len(self.columns)}:
             return rows
-        rows = [row for row in rows if row]  # Empty lines are nobody's rows.
+        rows = [row for row in rows if row]  # Empty lines are not rows.
         for number, row in enumerate(rows):
             if len(row) != len(self.columns):
                 raise self.wrong_length(row, self.line_of(piece, number, file), file)
         return rows
 
     def wrong_length(self, cells: list[str], line: int, file: str) -> DataError:
-        """Return the error for a row that has not as many cells as there are columns."""
+        """Return the error for a row that has more or fewer cells than there are columns."""
         return DataError(
             f"line {line} has {len(cells)} columns, and the header has "
             f"{len(self.columns)} ({', '.join(self.columns[:5])}{', ...' if len(self.columns) > 5 else ''})",

@@ -1,1 +1,1 @@
-"""What formats are made from: files as parts, fields as leaves, rows by random access."""
+"""What the formats share: files as parts, fields as leaves, rows with random access."""

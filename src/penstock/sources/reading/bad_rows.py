@@ -1,4 +1,4 @@
-"""Files with bad parts: what can't be read is left out and told, and all the rest comes in order."""
+"""Files with bad rows: these are skipped and counted, and all other rows come in order."""
 
 import copy
 from abc import abstractmethod
@@ -22,7 +22,7 @@ _TRIES = 3  # A file may change again between finding what is bad and reading th
 
 @dataclass(frozen=True, slots=True)
 class BadRun:
-    """Rows `start` to `stop`, which can't be read; `where` names them as rows of their file."""
+    """Bad rows, from `start` to `stop`; `where` names them as rows of their file."""
 
     start: int
     stop: int
@@ -31,27 +31,27 @@ class BadRun:
 
 
 class SkippableRows(Rows):
-    """Rows of files by number, which can be asked which of them are bad."""
+    """Rows of files with random access, of which the bad ones can be found."""
 
     locations: Sequence[Location]
 
     @abstractmethod
     def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
-        """Yield what can't be read of rows `start` to `stop`, in as small parts as can be told apart."""
+        """Yield the bad rows among `start` to `stop`, in runs as short as can be told apart."""
 
     def with_errors(self, on_error: str) -> Node:
-        """Return a flow where bad rows are left out: how many there are is known at its end."""
+        """Return the rows, or the flow that skips bad ones: it knows its number of rows only at its end."""
         return SkippingFlow(self) if on_error == "skip" else self
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of rows `start` to `stop`, and what could not be."""
+    """Rows `start` to `stop` as they were read: a parcel of the good ones, and the bad ones."""
 
     start: int
     stop: int
     parcel: Parcel
-    faults: list[BadRun]
+    bad_runs: list[BadRun]
 
 
 class SkippingFlow(Flow):
@@ -67,21 +67,21 @@ class SkippingFlow(Flow):
         self.skipped_files = rows.skipped_files
 
     def with_errors(self, on_error: str) -> Node:
-        """Return the rows with bad ones left out, or raised."""
+        """Return this flow, or the rows, which raise where one is bad."""
         return self if on_error == "skip" else self.rows
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Yield the good rows, read ahead in parallel; bad ones are told in order."""
+        """Yield the good rows, read ahead in parallel; bad ones are counted in order."""
         found = context.executor.ordered(
             partial(self._read, context), self._spans(cursor, context), self._span_nbytes
         )
-        telling = _Counting(context.skipped)
+        counting = _Counting(context.skipped)
         ready: list[Parcel] = []
         for read in found:
-            telling.tell(read)
+            counting.count(read)
             if read.parcel.size:
                 ready.append(read.parcel)
-            del read  # Else it would pass for one that the consumer keeps.
+            del read  # Else the block would count as held by the consumer.
             while ready:
                 yield ready.pop()
 
@@ -107,11 +107,11 @@ class SkippingFlow(Flow):
 
     def _attempt(self, start: int, stop: int, context: Context) -> _Read:
         """Read all rows at once; if that fails, find out which are bad, and read the others."""
-        faults: list[BadRun] = []
+        bad_runs: list[BadRun] = []
         for attempt in range(_TRIES):
             is_good = np.ones(stop - start, np.bool_)
-            for fault in faults:
-                is_good[fault.start - start : fault.stop - start] = False
+            for bad_run in bad_runs:
+                is_good[bad_run.start - start : bad_run.stop - start] = False
             good = np.flatnonzero(is_good)
             block = context.block(self, len(good))
             try:
@@ -119,16 +119,16 @@ class SkippingFlow(Flow):
             except BAD as error:
                 found = bad(error)
             else:
-                places = np.append(good, stop - start) if faults else None
+                places = np.append(good, stop - start) if bad_runs else None
                 after = partial(_after, start, places)
-                return _Read(start, stop, Parcel(block.finish(), len(good), after), faults)
-            del block  # Its memory is free for the search.
+                return _Read(start, stop, Parcel(block.finish(), len(good), after), bad_runs)
+            del block  # Frees its memory for the search.
             if attempt + 1 < _TRIES:
-                faults = list(self.rows.bad_runs(start, stop, context))
+                bad_runs = list(self.rows.bad_runs(start, stop, context))
         raise found
 
     def _fill(self, start: int, good: Index, block: Block, context: Context) -> None:
-        """Read rows in runs: a read of rows that lie apart may pass over the bad ones between them."""
+        """Read the good rows run by run: one read of rows that lie apart might read the bad ones between them, too."""
         done = 0
         for run in np.split(good, np.flatnonzero(np.diff(good) != 1) + 1):
             if len(run):
@@ -146,7 +146,7 @@ class SkippingFlow(Flow):
         return blocks + working + self.rows.retained_nbytes(ahead)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what leaving rows out costs."""
+        """Return what it costs to skip bad rows."""
         note = (
             "on_error='skip' reads files forward: which rows there are is known at the end. A shuffle "
             "after it mixes windows. A resume goes straight to its row."
@@ -167,13 +167,13 @@ class SkippingFlow(Flow):
 
 
 class SkippableFlow(Flow):
-    """Files that are read forward; under `skip` what is bad of them is left out."""
+    """Files that are read forward; under `skip` bad rows and bad files are skipped."""
 
     skip = False
     locations: Sequence[Location]
 
     def with_errors(self, on_error: str) -> Node:
-        """Return the rows with bad ones left out, or raised."""
+        """Return the flow that skips bad rows, or the one that raises."""
         if self.skip == (on_error == "skip"):
             return self
         other = copy.copy(self)
@@ -181,43 +181,44 @@ class SkippableFlow(Flow):
         return other
 
     def skip_bad(self, error: Exception, context: Context, num_rows: int = 1) -> None:
-        """Count what is bad as skipped, or raise its error."""
+        """Count rows as skipped under `skip`, else raise their error."""
         if not self.skip:
             raise error
         context.skipped.add(bad(error), num_rows)
 
 
 class _Counting:
-    """Tells of faults in the order of the rows, each once, wherever blocks are cut."""
+    """Counts bad runs in the order of the rows; one that goes on in the next block is one error."""
 
     def __init__(self, skipped: Skipped) -> None:
         self.skipped = skipped
         self.open: set[str] = set()
-        """What was wrong at the very end of the last block, and may go on in the next."""
+        """The errors at the very end of the last block, which may go on in the next."""
 
-    def tell(self, read: _Read) -> None:
-        """Tell of the faults of one block."""
+    def count(self, read: _Read) -> None:
+        """Count the bad runs of one block."""
         is_bad = np.zeros(read.stop - read.start, np.bool_)
         num_bad = 0
         ending = set()
-        for fault in read.faults:
-            is_bad[fault.start - read.start : fault.stop - read.start] = True
+        for bad_run in read.bad_runs:
+            is_bad[bad_run.start - read.start : bad_run.stop - read.start] = True
             num_new, num_bad = int(is_bad.sum()) - num_bad, int(is_bad.sum())
-            what = str(fault.error)
-            if fault.start == read.start and what in self.open:
+            what = str(bad_run.error)
+            if bad_run.start == read.start and what in self.open:
                 self.skipped.add_rows(num_new)
             else:
-                fault.error.add_note(f"Left out: {fault.where}.")
-                self.skipped.add(fault.error, num_new)
-            if fault.stop == read.stop:
+                bad_run.error.add_note(f"Skipped: {bad_run.where}.")
+                self.skipped.add(bad_run.error, num_new)
+            if bad_run.stop == read.stop:
                 ending.add(what)
         self.open = ending
 
 
 def passed(places: Index | None, count: int) -> int:
-    """Return how many rows, good and bad, are behind the first `count` good ones.
+    """Return how many rows, good and bad, are used up with the first `count` good ones.
 
-    `places` has the place of each good row among all of them, and in the end how many those are.
+    `places` has the place of each good row among all rows, followed by the number of all rows; None:
+    all are good.
     """
     if places is None:
         return count

@@ -1,4 +1,4 @@
-"""Arrays that storage keeps in chunks, each packed on its own: decoded whole, picked from."""
+"""Arrays stored in chunks, each packed on its own: chunks are decoded whole, and rows copied from them."""
 
 import math
 import threading
@@ -15,13 +15,14 @@ from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
 from penstock.core.rows import Context, RowSet, as_index
 from penstock.errors import DataError, FileError, PenstockError, SpecMismatchError
+from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 
 Values = Array | Text | Ragged
-"""Rows in a row: an array where they are of one size, a column elsewhere."""
-PIECE_NBYTES = 1 << 22  # Small chunks that follow each other are decoded together, up to this.
-_MOST_JOINT = 4  # Blocks may be this many times the largest chunk, to begin where all chunks do.
-_SHARED_NBYTES = 1 << 21  # Chunks that two blocks share: as many as a block may have.
+"""Rows that follow each other: an array if they are of one size, else a column."""
+# Reads may be this many times the largest chunk, so that they begin where chunks of all arrays do.
+_MOST_JOINT = 4
+_SHARED_NBYTES = 1 << 21  # For retained chunks, which two blocks may share: as much as a block.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Grid:
         return np.searchsorted(self.edges, rows, side="right") - 1
 
     def bounds(self, chunks: Index) -> tuple[Index, Index]:
-        """Return the first row of each of these chunks, and the one after its last."""
+        """Return the first row of each of these chunks, and the row after its last."""
         if self.edges is None:
             starts = chunks * self.chunk_rows
             return starts, np.minimum(self.num_rows, starts + self.chunk_rows)
@@ -53,17 +54,17 @@ class Grid:
 
 
 def joint_chunk_rows(chunks: Iterable[int]) -> int:
-    """Return how many rows to read at once so that no array is cut within a chunk, if they are few."""
+    """Return how many rows to read at once: so many that no chunk of any array is cut, unless that takes too many."""
     sizes = [max(1, size) for size in chunks] or [1]
     joint, largest = math.lcm(*sizes), max(sizes)
     return joint if joint <= _MOST_JOINT * largest else largest
 
 
 class Chunked(Leaf):
-    """Rows that are decoded a chunk at a time. A format says how, in `decode`."""
+    """A leaf whose rows are decoded a chunk at a time. A format says how, in `decode`."""
 
     overhead = 1
-    """Bytes that decoding takes beside the decoded rows, as a multiple of them."""
+    """The bytes that decoding takes besides the decoded rows, as a multiple of their bytes."""
 
     chunk_rows: int
 
@@ -74,14 +75,14 @@ class Chunked(Leaf):
         self.chunk_rows = grid.chunk_rows
         self.file = file
         self.key = key
-        """What the array is called where decoded chunks are kept: one for all files of a dataset."""
+        """The key of its retained chunks: the same for all files of a dataset."""
 
     @abstractmethod
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows `start` to `stop`, in memory from `context.allocate`."""
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
-        """Decode what is wanted whole straight to its place, the rest by way of kept chunks."""
+        """Decode chunks that are wanted whole straight to their places; copy other rows from retained chunks."""
         if self.field.nbytes == 0 and isinstance(sink, Fixed):
             return
         index = as_index(rows)
@@ -96,7 +97,7 @@ class Chunked(Leaf):
                 _put(sink.at(slots), values, ascending[start:stop] - first)
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the first row of each chunk that has some of the rows, and the one after its last."""
+        """Yield the first row of each chunk that has some of the rows, and the row after its last."""
         first, last = self.grid.chunk_of(np.array([start, stop - 1])).tolist()
         for bounds in zip(*self.grid.bounds(np.arange(first, last + 1)), strict=True):
             begin, end = map(int, bounds)
@@ -104,15 +105,16 @@ class Chunked(Leaf):
                 yield begin, end
 
     def _spans(self, ascending: Index) -> list[tuple[int, int, int, int, bool]]:
-        """Return (start, stop, first row, row after the last, whether all of these are wanted).
+        """Return spans: (start, stop, first, last, whether all rows of the span are wanted).
 
-        Chunks that are wanted whole and follow each other are one span, so that there are few.
+        Rows `ascending[start:stop]` are taken from the decoded rows `first` to `last`. Chunks that are
+        wanted whole and follow each other are one span, so that there are few spans.
         """
         chunks = self.grid.chunk_of(ascending)
         starts = np.concatenate([[0], np.flatnonzero(np.diff(chunks)) + 1])
         stops = np.concatenate([starts[1:], [len(ascending)]])
         firsts, lasts = self.grid.bounds(chunks[starts])
-        # Not one after the other, up to here: a row that is wanted twice must not hide one that is not.
+        # How many rows up to here do not follow the one before: a row wanted twice must not make up for a missing one.
         breaks = np.concatenate([[0], np.cumsum(np.diff(ascending) != 1)])
         whole = (stops - starts == lasts - firsts) & (breaks[stops - 1] == breaks[starts])
         pieces = firsts // max(1, PIECE_NBYTES // max(1, self.field.nbytes))
@@ -143,14 +145,14 @@ class Chunked(Leaf):
             raise
         except Exception as error:
             edge = int(self.grid.bounds(self.grid.chunk_of(np.array([first])))[1][0])
-            if edge < last:  # Several at once: which of them is it?
+            if edge < last:  # Several chunks: find the bad one, and raise its error.
                 self._decoded(first, edge, context)
                 self._decoded(edge, last, context)
             raise self.failure(error, first, last) from error
         return self._checked(values, first, last)
 
     def _checked(self, values: Values, first: int, last: int) -> Values:
-        """Return decoded rows, if they are what they should be: they are copied as bytes from here on."""
+        """Return decoded rows after checking their shape and dtype: from here on they are copied as bytes."""
         spec = self.field.spec
         shape = (last - first, *spec.shape)
         found = values.shape if isinstance(values, np.ndarray) else (len(values), *spec.shape)
@@ -168,7 +170,7 @@ class Chunked(Leaf):
     def failure(self, error: Exception, first: int, last: int) -> FileError:
         """Return the error for a chunk that can't be decoded."""
         cause: BaseException | None = error
-        while cause is not None:  # What the reading layer had to say, passed on by a library.
+        while cause is not None:  # A library may pass on an error of our reading layer.
             if isinstance(cause, FileError):
                 return cause
             cause = cause.__cause__ or cause.__context__
@@ -195,20 +197,20 @@ class Chunked(Leaf):
         return max(2, min(8, _SHARED_NBYTES // max(1, self.chunk_nbytes)))
 
     def retained_nbytes(self) -> int:
-        """Return the bytes of the decoded chunks that are kept from one read to the next."""
+        """Return the bytes of the decoded chunks that are retained from one read to the next."""
         return self._num_recent() * (self.chunk_nbytes + (1 << 13)) if self.chunk_rows > 1 else 0
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once, and of what decoding them takes."""
         at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, PIECE_NBYTES))
-        # A piece ends where its last chunk does.
+        # A piece may be longer by a chunk: it ends where its last chunk does.
         return (1 + self.overhead) * min(
             at_once + self.chunk_nbytes, self.num_rows * self.field.nbytes
         )
 
 
 def _put(sink: Sink, values: Values, rows: Index | None) -> None:
-    """Copy rows of decoded values, or all of them, to their places."""
+    """Copy these rows of decoded values (None: all of them) to their places."""
     if isinstance(sink, Pieces):
         assert isinstance(values, Text | Ragged)
         if rows is None:
@@ -224,7 +226,7 @@ def _put(sink: Sink, values: Values, rows: Index | None) -> None:
 
 
 def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
-    """Raise if an array that the user has open is not as long or wide as when it was given."""
+    """Raise if an array that the user has open has another shape than when it was given."""
     known = (leaf.num_rows, *leaf.field.spec.shape)
     if leaf.field.spec.is_fixed and shape != known and shape != known[: len(shape)]:
         raise SpecMismatchError(
@@ -234,7 +236,7 @@ def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
 
 
 class _RecentChunks:
-    """The chunks that were decoded last; two threads that want the same one decode it once."""
+    """The retained chunks: those decoded last. Two threads that want the same chunk decode it once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -255,7 +257,7 @@ class _RecentChunks:
             return entry.values
 
     def close(self) -> None:
-        """Let go of the chunks."""
+        """Drop the chunks."""
         with self._lock:
             self._entries.clear()
 

@@ -1,4 +1,4 @@
-"""The rows of many files that can be read in place, one file after the other."""
+"""The rows of many files with random access, one file after the other."""
 
 import itertools
 from bisect import bisect_right
@@ -73,12 +73,12 @@ def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 
 
 def rows_a_read(natural: int, row_nbytes: int) -> int:
-    """Return how many rows make a read worth while: whole chunks, 64 KB of them if they are small."""
+    """Return how many rows are worth a read: those of a chunk, or of as many small chunks as make 64 KB."""
     return natural * max(1, READ_NBYTES // max(1, natural * row_nbytes))
 
 
 class FileRows(SkippableRows):
-    """The rows of files that can be read in place."""
+    """The rows of files with random access, one file after the other."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class FileRows(SkippableRows):
         self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         self.chunk_rows = rows_a_read(max(part.chunk_rows for part in parts), self.row_nbytes)
-        # The file that needs most, for each field: there may be many files, and this is asked often.
+        # For each field, the leaf that needs most memory: found once, since there may be many files.
         self.widest = tuple(
             max((part.leaves[name] for part in parts), key=lambda leaf: leaf.staging_nbytes(1))
             for name in names
@@ -117,7 +117,7 @@ class FileRows(SkippableRows):
                 part.leaves[name].read(mine, sink if whole else sink.at(slots), context)
 
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
-        """Read the runs of each file, those that follow each other together."""
+        """Read the runs; those of one file that follow each other are read together."""
         done = 0
         for number, group in itertools.groupby(self._cut(runs), key=itemgetter(0)):
             mine = [(start, length) for _, start, length in group]
@@ -127,7 +127,7 @@ class FileRows(SkippableRows):
             done = stop
 
     def _cut(self, runs: Runs) -> Iterator[tuple[int, int, int]]:
-        """Yield the file, the first row in it and the length of each run, or part of one, within a file."""
+        """Yield (file, first row in the file, length) for each run; one that spans several files is cut."""
         for start, length in runs:
             stop = start + length
             while start < stop:
@@ -138,7 +138,7 @@ class FileRows(SkippableRows):
                 start = end
 
     def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
-        """Yield what can't be read of rows `start` to `stop`: each field a chunk at a time."""
+        """Yield the bad rows among `start` to `stop`, found by reading each field a chunk at a time."""
         owners = np.searchsorted(self.starts[1:-1], [start, stop - 1], side="right")
         for number in range(int(owners[0]), int(owners[1]) + 1):
             first, last = np.clip(self.starts[number : number + 2], start, stop).tolist()
@@ -157,7 +157,7 @@ class FileRows(SkippableRows):
                     leaf.read(slice(begin - shift, end - shift), block.sinks[0], context)
                 except BAD as error:
                     found = bad(error)
-                    if _is_whole(found, part):  # All of it: no need to look at the rest.
+                    if _is_whole(found, part):  # No need to look at the rest.
                         rows = f"rows {start - shift} to {part.num_rows}"
                         yield BadRun(start, stop, f"{rows} of {part.name}", found)
                         return
@@ -168,7 +168,7 @@ class FileRows(SkippableRows):
         return max(leaf.staging_nbytes(num_rows) for leaf in self.widest)
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes of decoded chunks that are kept because two reads share them."""
+        """Return the bytes of decoded chunks that are retained because two reads share them."""
         return sum(leaf.retained_nbytes() for leaf in self.widest)
 
     def locate(self, row: int, epoch: int) -> str:
@@ -184,7 +184,7 @@ class FileRows(SkippableRows):
         return f"from_files({shown}: {dtypes})"
 
     def fingerprint(self) -> Any:
-        """Return names and lengths of the files, the fields, and what windows are cut by."""
+        """Return names and lengths of the files, the fields, and the sizes that a shuffle's windows depend on."""
         names = [
             [location.name, part.num_rows]
             for location, part in zip(self.locations, self.parts, strict=True)

@@ -1,19 +1,19 @@
-"""One array of a nest, whatever it is, as something that reads rows into a column."""
+"""Leaves: one array of a nest, of any kind, as something that reads rows into a column."""
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import Array, Index, raw_rows, rows_are_contiguous
+from penstock.core.arrays import Array, raw_rows, rows_are_contiguous
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.fields import Field, tops_of
 from penstock.core.rows import Context, RowSet, Runs, run_rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import SpecMismatchError
-from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
+from penstock.io.sizes import PIECE_NBYTES
+from penstock.sources.reading.near_rows import near_rows
 
 
 class Leaf(ABC):
@@ -23,7 +23,7 @@ class Leaf(ABC):
     num_rows: int
     how: str
     chunk_rows: int | None = None
-    """How many rows storage keeps together; None in memory."""
+    """How many rows lie together on storage; None in memory."""
 
     @abstractmethod
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
@@ -34,7 +34,10 @@ class Leaf(ABC):
         self.read(run_rows(runs), sink, context)
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the runs of rows that rows `start` to `stop` lie in, each readable or not as a whole."""
+        """Yield the first row, and the row after the last, of each run that rows `start` to `stop` lie in.
+
+        If a run can't be read, all of its rows are bad.
+        """
         yield 0, self.num_rows
 
     def reading(self) -> str:
@@ -46,7 +49,7 @@ class Leaf(ABC):
         return 0
 
     def retained_nbytes(self) -> int:
-        """Return the bytes that are kept from one read to the next."""
+        """Return the bytes that are retained from one read to the next."""
         return 0
 
     def describe(self) -> str:
@@ -78,7 +81,7 @@ class InMemory(Leaf):
             sink.put(self.array[rows])
 
     def __reduce__(self) -> tuple[type["InMemory"], tuple[Array]]:
-        """Pickle the array once, not its bytes as well."""
+        """Pickle the array alone: `raw` is the same memory once more."""
         return InMemory, (self.array,)
 
     def staging_nbytes(self, num_rows: int) -> int:
@@ -103,36 +106,24 @@ class Lazy(Leaf):
             )
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
-        """Read a slice as it is, scattered rows by as few slices as is sensible."""
+        """Read a slice as it is; of scattered rows, those that lie close together with one slice."""
         assert not isinstance(sink, Pieces)
         if isinstance(rows, slice):
             sink.put(self._slice(rows.start, rows.stop))
             return
-        order = np.argsort(rows, kind="stable")
-        ascending = rows[order]
-        for start, stop in self._runs(ascending):
-            first, last = int(ascending[start]), int(ascending[stop - 1])
-            values = self._slice(first, last + 1)
-            sink.at(order[start:stop]).put(values[ascending[start:stop] - first])
+        for first, stop, slots, picked in near_rows(rows, self.field.nbytes):
+            sink.at(slots).put(self._slice(first, stop)[picked])
 
     def _slice(self, start: int, stop: int) -> Array:
         values = np.asarray(self.array[start:stop])
         spec = self.field.spec
         if values.shape != (stop - start, *spec.shape) or values.dtype != spec.dtype:
-            # Else memory that nobody wrote to would pass for rows: of a file cut short, say.
+            # Else memory that was never written would pass for rows, such as those of a file cut short.
             raise SpecMismatchError(
                 f"rows {start} to {stop} of {type(self.array).__name__} must be {spec}, "
                 f"got {values.dtype} of shape {values.shape}; did it change since from_arrays?"
             )
         return values
-
-    def _runs(self, ascending: Index) -> list[tuple[int, int]]:
-        width = max(1, self.field.nbytes)
-        far = np.diff(ascending) > max(1, GAP_NBYTES // width)
-        # A fixed grid keeps the largest slice small whatever lies between its rows.
-        other_cell = np.diff(ascending // max(1, PIECE_NBYTES // width)) != 0
-        edges = [0, *(np.flatnonzero(far | other_cell) + 1).tolist(), len(ascending)]
-        return list(itertools.pairwise(edges))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a slice and of the rows picked from it."""
@@ -141,7 +132,7 @@ class Lazy(Leaf):
 
 
 class TextList(Leaf):
-    """A list of bytes or of str, each kept whole."""
+    """A list of bytes or of str, one a row."""
 
     how = "Python list, joined a block at a time"
 
@@ -209,14 +200,14 @@ def _picked(values: list[Any], rows: RowSet) -> list[Any]:
 
 
 def leaf_of(value: Any, name: str) -> Leaf:
-    """Return the reader for whatever the user gave as one array."""
+    """Return the leaf for whatever the user gave as one array."""
     if isinstance(value, list):
         return _leaf_of_list(value, name)
     if not isinstance(value, np.ndarray):
         value = _host_array(value, name)
     if isinstance(value, np.ndarray):
         _check_array(value, name)
-        value = value.view(np.ndarray)  # A memmap or matrix would make its views memmaps, too.
+        value = value.view(np.ndarray)  # Else views would be memmaps or matrices, too.
     _check_dimensions(value, name)
     return InMemory(value) if isinstance(value, np.ndarray) else Lazy(value, name)
 
@@ -247,7 +238,7 @@ def _host_array(value: Any, name: str) -> Any:
     """Return an ndarray over the memory of a tensor on the CPU or of a pandas column, else `value`."""
     if hasattr(value, "to_numpy") and getattr(value, "ndim", 0) == 1:
         return value.to_numpy()
-    if hasattr(value, "detach") and hasattr(value, "numpy"):  # torch, which may want a gradient
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # torch, perhaps with a gradient
         value = value.detach()
         if value.device.type == "cpu":
             return value.numpy()

@@ -18,12 +18,12 @@ from penstock.sources.reading.bad_rows import SkippableFlow, passed
 class LineFlow(SkippableFlow):
     """Rows made of lines; the cursor is (file, offset of a piece, its first line, rows of it used).
 
-    Under `skip` the rows used of a piece with bad ones count those, too.
+    Under `skip` the number of used rows includes bad ones.
     """
 
     num_rows = None
     kind: str
-    """What its files are, in words: 'CSV'."""
+    """What its files are called in messages: 'CSV'."""
 
     def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
         self.locations = locations
@@ -60,13 +60,13 @@ class LineFlow(SkippableFlow):
     def rows_of(
         self, piece: Piece, used: int, file: str, context: Context
     ) -> tuple[Block, Index | None]:
-        """Return the good rows of a piece after its first `used`.
+        """Return the good rows of a piece after its first `used`, and their places (None: all are good).
 
-        Beside them, where some are bad: the place of each among all of them, and how many those are.
+        The places are those of the good rows among all rows, followed by the number of all rows.
         """
 
     def notes(self) -> tuple[str, ...]:
-        """Return that there is no random access."""
+        """Return the note that there is no random access."""
         return (
             f"{self.kind} can only be read forward. cache() keeps its rows, and makes shuffle exact.",
         )

@@ -1,4 +1,4 @@
-"""One file of a dataset: its fields by name, each with rows that can be had by number."""
+"""A part, one file of a dataset: its fields by name, with random access to their rows."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from penstock.sources.reading.leaves import Leaf
 In = TypeVar("In")
 Out = TypeVar("Out")
 BAD = (DataError, SpecMismatchError, LengthError)
-"""What may be wrong with a file or with rows of it, so that they can be left out."""
+"""The errors of bad files and bad rows, which can be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +22,28 @@ class Request:
     """What a user asked `from_files` for, besides the files."""
 
     fields: Any = None
-    """A nest of names like the row that is wanted; None is all of them, in a dict."""
+    """A nest of names, of the structure that a row shall have; None: all fields, in a dict."""
     spec: Any = None
     size: tuple[int, int] | None = None
     direct: bool = False
     """Whether large reads go past the page cache."""
     skip: bool = False
-    """Whether files that can't be opened are left out."""
+    """Whether bad files are skipped."""
     skipped: list[Exception] = field(default_factory=list)
-    """What was wrong with them."""
+    """The errors of the files that were skipped."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What fsspec needs to know to read URLs."""
 
     @property
     def names(self) -> list[str] | None:
-        """The names in `fields`, or None for all there are."""
+        """The names in `fields`, or None for all fields."""
         return None if self.fields is None else flatten(self.fields)[0]
 
 
 def bad(error: Exception) -> Exception:
-    """Return an error that what is bad may be left out for; raise it where the storage itself fails.
+    """Return the error of a bad file or row, to skip it; raise it if it says that the storage failed.
 
-    It comes without its traceback, whose frames would keep the memory of a block alive.
+    The error comes without its traceback, whose frames would keep the memory of a block alive.
     """
     if isinstance(error, ReadError):
         raise error
@@ -53,9 +53,9 @@ def bad(error: Exception) -> Exception:
 def attempt_each(
     items: Sequence[In], attempt: Callable[[In], Out], request: Request
 ) -> tuple[list[In], list[Out]]:
-    """Return the items that `attempt` can be done for, and what it gives; the others are left out.
+    """Return the items for which `attempt` succeeds, and its results; bad items are skipped.
 
-    If none is left, or unless they may be left out, the first error is raised.
+    The first error is raised if the request does not skip bad files, or if all items are bad.
     """
     good: list[In] = []
     found: list[Out] = []
@@ -66,7 +66,7 @@ def attempt_each(
         except BAD as error:
             if not request.skip:
                 if len(items) > 1:
-                    error.add_note("from_files(..., on_error='skip') leaves out files like this.")
+                    error.add_note("from_files(..., on_error='skip') skips files like this.")
                 raise
             errors.append(bad(error))
         else:
@@ -78,25 +78,25 @@ def attempt_each(
 
 
 def skipped_words(node: Node) -> str:
-    """Return what was left out of a source when it was opened, for `explain()`; '' if nothing was."""
+    """Return how many files were skipped when a source was opened, for `explain()`; '' if none."""
     if not node.skipped_files:
         return ""
     count = len(node.skipped_files)
-    return f"; {count} {'file' if count == 1 else 'files'} left out: {node.skipped_files[0]}"
+    return f"; {count} {'file' if count == 1 else 'files'} skipped: {node.skipped_files[0]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The fields of one file; the name of the only field of a format without names is ''."""
+    """The fields of one file; a format without names has one field, which is called ''."""
 
     name: str
     leaves: dict[str, Leaf]
     chunk_rows: int = 1
-    """How many rows the format itself keeps together."""
+    """How many rows the format itself stores together."""
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has: those of its first field, after `chosen` compared them."""
+        """How many rows its first field has; `chosen` checks that the others have as many."""
         return next(iter(self.leaves.values())).num_rows
 
     def chosen(self, names: Sequence[str]) -> "Part":
@@ -110,7 +110,7 @@ class Part:
 
 
 def unequal_lengths(file: str, lengths: Mapping[str, int]) -> LengthError:
-    """Return the error for arrays of one file that don't have as many rows."""
+    """Return the error for fields of one file that differ in their number of rows."""
     text = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
     return LengthError(
         f"{file}: all fields must have the same number of rows, got {text}; "
@@ -139,5 +139,5 @@ def no_rows(name: str, field: str) -> DataError:
 
 
 def array_key(locations: Sequence[Location], name: str) -> tuple[str, str]:
-    """Return what one field of a dataset is called among all that a stream has open."""
+    """Return the key of one field of a dataset, by which a stream finds its retained chunks."""
     return locations[0].url, name

@@ -12,8 +12,9 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Buffer, Range, Reader
 
-_MOST_OPEN = 512  # More gain nothing: whoever reads so many files in turn waits for the disk.
-_SHARE = 8  # Of what the process may have open: a file may take two, and there are others.
+_MOST_OPEN = 512  # More gain nothing: to read so many files in turn is to wait for the disk.
+# One in so many of the descriptors that the process may have: a file may take two, and others need some, too.
+_SHARE = 8
 
 
 def reader_of(location: Location, context: Context, *, direct: bool) -> Reader:
@@ -61,7 +62,7 @@ class ReopenedReader(Closing):
             reader.check_unchanged()
 
     def close(self) -> None:
-        """Let go of the file, if it is open."""
+        """Close the file, if it is open."""
         self._files.drop(self)
 
 
@@ -72,13 +73,13 @@ class _Open:
 
 
 class OpenFiles:
-    """Those files of a stream that were read last; the others are closed, until they are read again."""
+    """The files of a stream that were read last, open; the others are closed until they are read again."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = _most_open() if most is None else most
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Open] = OrderedDict()
-        """By URL, the one that was used last at the end."""
+        """By URL; the file that was read last is at the end."""
         self._is_closed = False
 
     def borrow(self, reader: ReopenedReader) -> _Open:
@@ -98,7 +99,7 @@ class OpenFiles:
         return one
 
     def give_back(self, file: _Open) -> None:
-        """Say that a read is over."""
+        """End a read of a file that was borrowed."""
         with self._lock:
             file.num_reading -= 1
 
@@ -110,7 +111,7 @@ class OpenFiles:
             one.reader.close()
 
     def _surplus(self) -> list[Reader]:
-        """Take out the readers that are too many: idle ones, those first that were not used for longest."""
+        """Remove and return the readers that are too many: idle ones, the least recently used first."""
         excess = len(self._open) - self._most
         if excess <= 0:
             return []

@@ -15,11 +15,13 @@ from penstock.core.spec import ArraySpec
 from penstock.io.location import Location
 from penstock.io.open import describe_reading
 from penstock.io.reader import Range, Reader
-from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
+from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.readers import reader_of
 
-_RUN_NBYTES = 1 << 14  # Runs of rows that are longer than this are read straight to their place.
+# Runs of rows of at least this many bytes are read straight to their places, shorter ones through a buffer.
+_RUN_NBYTES = 1 << 14
 
 
 class Region(Leaf):
@@ -92,7 +94,7 @@ class Region(Leaf):
         self._read_runs(placed, memory, context)
 
     def _read_runs(self, runs: list[tuple[int, int, int]], memory: Array, context: Context) -> None:
-        """Read `length` rows from `row` on to `slot`, for each run."""
+        """For each run (row, slot, length), read `length` rows from `row` on into the slots from `slot` on."""
         width = self.field.nbytes
         self.reader(context).read_ranges(
             [
@@ -102,7 +104,7 @@ class Region(Leaf):
         )
 
     def _read_rows(self, rows: Index, sink: Fixed, context: Context) -> None:
-        """Read each row straight to its place: they are large."""
+        """Read each row straight to its place; for large rows."""
         groups, places = sink.places(len(rows))
         offsets = self.offset + rows * self.field.nbytes
         self.reader(context).read_ranges(
@@ -115,24 +117,16 @@ class Region(Leaf):
         )
 
     def _read_scattered(self, rows: Index, sink: Fixed, context: Context) -> None:
-        """Read what lies near together at once, and pick the rows from it."""
+        """Read rows that lie close together with one read into a buffer, and copy them from there."""
         width = self.field.nbytes
-        order = np.argsort(rows, kind="stable")
-        ascending = rows[order]
-        far = np.diff(ascending) > max(1, GAP_NBYTES // width)
-        cells = np.diff(ascending // max(1, PIECE_NBYTES // width)) != 0
-        edges = [0, *(np.flatnonzero(far | cells) + 1).tolist(), len(rows)]
-        for start, stop in itertools.pairwise(edges):
-            first, last = int(ascending[start]), int(ascending[stop - 1])
-            length = last + 1 - first
+        for first, stop, slots, picked in near_rows(rows, width):
+            length = stop - first
             staging = context.allocate(length * width)
             self._read_runs([(first, 0, length)], staging, context)
-            sink.at(order[start:stop]).gather(
-                staging[: length * width].reshape(length, width), ascending[start:stop] - first
-            )
+            sink.at(slots).gather(staging[: length * width].reshape(length, width), picked)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of the buffer for rows that can't be read in place; large ones always can."""
+        """Return the bytes of the buffer for rows that are not read straight to their places: large ones always are."""
         if self.field.nbytes >= _RUN_NBYTES:
             return 0
         return max(
@@ -207,7 +201,7 @@ def _flat(sink: Fixed) -> Array | None:
 
 
 def _runs(rows: RowSet, slots: Index | None) -> list[tuple[int, int, int]]:
-    """Return (row, slot, length) for each run of rows that follow each other, in slots that do."""
+    """Return (row, slot, length) for each run: rows that follow each other, into slots that follow each other."""
     if slots is None and isinstance(rows, slice):
         return [(rows.start, 0, rows.stop - rows.start)]
     index = as_index(rows)

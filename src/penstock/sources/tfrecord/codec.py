@@ -1,10 +1,10 @@
-"""What a tf.train.Example holds: features declared, inferred, and single records encoded and decoded.
+"""The codec of tf.train.Examples: its native plan, features inferred, single records encoded and decoded.
 
-What a record means is what protobuf makes of it: fields in any order, lists packed or not and in
-several parts, unknown fields passed over, submessages merged, the last of equal keys. What a
-feature must be is what `tf.io.parse_example` asks for. Where the two disagree, protobuf wins:
-`parse_example` refuses unknown fields inside `Features`, reads only the first list of a `Feature`
-and only its first part, and lets a `Feature` without a list not hide an earlier one of that name.
+A record is read as protobuf reads it: fields in any order, lists packed or not and in several parts,
+unknown fields passed over, submessages merged, the last of equal keys. Features are checked as
+`tf.io.parse_example` checks them. Where the two disagree, protobuf wins: `parse_example` refuses
+unknown fields inside `Features`, reads only the first list of a `Feature` and only its first part, and
+lets an earlier `Feature` of the same name through where a later one without a list should hide it.
 """
 
 import math
@@ -32,7 +32,7 @@ from penstock.sources.tfrecord.features import (
     fixed_shape,
 )
 
-# What a list of each kind becomes when nobody says.
+# The dtypes of lists of bytes, floats and ints, if none is declared.
 LIST_DTYPES = (bytes, "float32", "int64")
 TensorInfo = tuple[int, tuple[int, ...]]
 Nest = Any  # of features: dicts and tuples of them
@@ -66,7 +66,7 @@ class ExampleCodec:
         return ExampleCodec([name for name, _ in pairs], [feature for _, feature in pairs])
 
     def describe(self, error: _native.RecordError) -> str:
-        """Return what is wrong with a record: the rule, what came, the cure."""
+        """Return the message for a bad record: the rule, what came, the cure."""
         if error.feature < 0:
             return describe_fault(error.kind, error.found)
         name, feature = self.names[error.feature], self.features[error.feature]
@@ -74,7 +74,7 @@ class ExampleCodec:
 
 
 def named_features(nest: Nest, key: str | None = None) -> Iterator[tuple[str, Feature]]:
-    """Yield name and feature of each leaf; dicts in the order of their keys, as nests have it."""
+    """Yield name and feature of each leaf; dicts in the order of their sorted keys, as in all nests."""
     if isinstance(nest, Feature):
         name = nest.name if nest.name is not None else key
         if name is None:
@@ -99,8 +99,8 @@ def named_features(nest: Nest, key: str | None = None) -> Iterator[tuple[str, Fe
 def encode_example(row: Mapping[str, Any], features: Mapping[str, Feature] | None = None) -> bytes:
     """Return one tf.train.Example as bytes, without the frame of a TFRecord.
 
-    Without `features` each value becomes a list: of floats (float32 in the file), ints or bytes,
-    its shape forgotten.
+    Without `features` each value becomes a list of floats (float32 in the file), ints or bytes, and
+    loses its shape.
 
     >>> decode_example(encode_example({"label": 7, "name": "seven"}))
     {'label': array([7]), 'name': [b'seven']}
@@ -119,8 +119,8 @@ def encode_example(row: Mapping[str, Any], features: Mapping[str, Feature] | Non
 def decode_example(record: bytes, features: Nest = None) -> Any:
     """Return the values of one tf.train.Example.
 
-    Without `features` that is a dict of all there is: float32 and int64 arrays, and lists of bytes;
-    None for a feature that is there but holds no list. With a nest of features it is that nest.
+    Without `features` that is a dict of all features: float32 and int64 arrays, and lists of bytes;
+    None for a feature that holds no list. With a nest of features it is a nest like that.
 
     >>> record = encode_example({"label": 7})
     >>> decode_example(record, (FixedFeature((), "int32", name="label"),))
@@ -139,10 +139,10 @@ def decode_example(record: bytes, features: Nest = None) -> Any:
 
 
 def infer_features(records: Sequence[bytes]) -> dict[str, Feature]:
-    """Return the features that fit all of these records (not those of a file: its first few).
+    """Return the features that fit all of these records, such as the first few of a file.
 
-    What is in each of them and has one size becomes a FixedFeature, or a TensorFeature if that is
-    what its bytes are; anything else a VarFeature.
+    A feature that is in each record and has one size becomes a FixedFeature, or a TensorFeature if
+    its bytes are tensors; any other becomes a VarFeature.
 
     >>> infer_features([encode_example({"x": [1.0, 2.0], "ids": range(k)}) for k in (1, 2)])
     {'ids': VarFeature(dtype=dtype('int64'), name=None), 'x': FixedFeature(shape=(2,), ...)}
@@ -176,7 +176,7 @@ def infer_features(records: Sequence[bytes]) -> dict[str, Feature]:
 
 
 def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) -> str:
-    """Return what a fault of this kind means: the rule, what came, the cure."""
+    """Return the message for a fault of this kind: the rule, what came, the cure."""
     wanted = f" {feature.shape} {dtype_name(feature.dtype)}" if feature is not None else ""
     is_tensor = isinstance(feature, TensorFeature)
     listed = KINDS[found] if kind == "wrong_kind" else ""
@@ -244,7 +244,7 @@ def _decode(record: bytes, codec: ExampleCodec) -> list[Any]:
 
 
 def _fixed_row(feature: Feature) -> Array | None:
-    """Return memory for one row, (1, 1, count), if it has one size."""
+    """Return memory for one row, (1, 1, count), if rows have one size; else None."""
     if None in feature.shape or not isinstance(feature.dtype, np.dtype):
         return None
     return np.zeros((1, 1, math.prod(fixed_shape(feature.shape))), feature.dtype)
@@ -331,7 +331,7 @@ def _common_tensor(tensors: list[TensorInfo | None]) -> TensorFeature | None:
         return TensorFeature(
             [axis.pop() if len(axis) == 1 else None for axis in sizes], TYPE_NAMES[known[0][0]]
         )
-    except ImportError:  # a dtype that NumPy has only with ml_dtypes: bytes will do
+    except ImportError:  # its dtype needs ml_dtypes: read as bytes
         return None
 
 

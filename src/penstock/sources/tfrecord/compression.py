@@ -14,16 +14,16 @@ from penstock.io.open import open_reader
 from penstock.io.reader import Bytes, Reader, read_bytes
 
 COMPRESSIONS = ("none", "GZIP", "ZLIB")
-# What zlib calls a window of 32 KB, in the wrapping of each.
+# zlib's `wbits` for each format: which header it has, and a window of 32 KB.
 _WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
 _INPUT_NBYTES = 128 << 10
 _OUTPUT_NBYTES = 256 << 10
 INFLATING_NBYTES = 3 * (_INPUT_NBYTES + _OUTPUT_NBYTES) + (64 << 10)
-"""What unpacking a file holds: zlib copies what is left of its input, and what it gives."""
+"""The bytes that unpacking a file takes: zlib copies the unused rest of its input, and its output."""
 
 
 def compression_of(location: Location, asked: str | None) -> str:
-    """Return how a file is packed: as was said, or as its first bytes tell."""
+    """Return how a file is packed: as the user says, else as its first bytes tell."""
     if asked is not None:
         return asked
     with open_reader(location, direct=False) as reader:
@@ -37,7 +37,7 @@ def compression_of(location: Location, asked: str | None) -> str:
 
 
 def _is_header(first: bytes) -> bool:
-    """Return whether this is a length with its checksum, as a plain file begins with."""
+    """Return whether these bytes are a length with its checksum, as at the beginning of a plain file."""
     try:
         _native.tfrecord_scan(first, remaining=1 << 62)
     except _native.RecordError:
@@ -50,7 +50,7 @@ class ForwardBytes(Protocol):
 
     @property
     def left(self) -> int | None:
-        """How many bytes are left; None if nobody knows."""
+        """How many bytes are left; None if that is unknown."""
         ...
 
     def fill(self, buffer: Bytes) -> int:
@@ -107,7 +107,7 @@ class PlainBytes(_OfFile):
 
 
 class InflatedBytes(_OfFile):
-    """What is packed in a file. A damaged file gives what was read before the damage, then raises."""
+    """The unpacked bytes of a file. A damaged file gives what comes before the damage, then raises."""
 
     left = None
 
@@ -143,21 +143,21 @@ class InflatedBytes(_OfFile):
         return done
 
     def _next(self, size: int) -> bytes | None:
-        """Return some bytes, maybe none; None at the end."""
+        """Return the next bytes, which may be b''; None at the end."""
         if not self.input:
             self.input = self._read()
             if not self.input:
                 if not self.inflater.eof and self.reader.size:
                     self.error = self._damage("is cut off")
                 return None
-        if self.inflater.eof:  # Packed files may be put one after the other.
+        if self.inflater.eof:  # A file may be several packed files, one after the other.
             self.inflater = zlib.decompressobj(_WINDOW_BITS[self.compression])
         piece: bytes = self.inflater.decompress(self.input, size)
         self.input = (
             self.inflater.unused_data if self.inflater.eof else self.inflater.unconsumed_tail
         )
         if not piece and not self.input and not self.inflater.eof:
-            # zlib may keep what it has not given yet, although it took all of the input.
+            # zlib may still hold output, although it took all of the input.
             piece = self.inflater.decompress(b"", size)
         return piece
 

@@ -58,7 +58,7 @@ class FixedFeature:
 
 @dataclass(frozen=True, slots=True)
 class VarFeature:
-    """A feature with any number of values: a list of floats, ints or bytes; none if it is missing.
+    """A feature with any number of values: a list of floats, ints or bytes; empty if it is missing.
 
     >>> VarFeature("int64").shape
     (None,)
@@ -119,7 +119,7 @@ def cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def fixed_shape(shape: Shape) -> tuple[int, ...]:
-    """Return a shape that has no None in it."""
+    """Return a shape that has no None in it, with the type that says so."""
     return tuple(size for size in shape if size is not None)
 
 

@@ -1,4 +1,4 @@
-"""Records read from front to back: packed files, files without an index, and files with bad records."""
+"""Records that are read forward: packed files, files without an index, and files with bad records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,9 +58,9 @@ class Span:
 
 
 class RecordFlow(Flow):
-    """The records of files, from front to back; the cursor is (file, byte, record).
+    """The records of files, read forward; the cursor is (file, byte, record).
 
-    With `skip`, bad records are left out and told to `context.skipped`.
+    Under `skip`, bad records are skipped, and counted in `context.skipped`.
     """
 
     locations: Sequence[Location]
@@ -82,12 +82,12 @@ class RecordFlow(Flow):
         self.num_rows = None
         self.skip = skip
         self.strict = strict
-        """What it stands for: the rows without skipping."""
+        """The node that raises at a bad record: what `with_errors("raise")` gives back."""
         self.damage = damage
-        """What the scan for an index met."""
+        """The error that ended the scan for an index."""
 
     def with_errors(self, on_error: str) -> Node:
-        """Return the rows with bad records left out, or raised."""
+        """Return the flow that skips bad records, or the node that raises."""
         if self.skip == (on_error == "skip"):
             return self
         if self.skip:
@@ -179,7 +179,7 @@ class RecordFlow(Flow):
 
 
 class _Walk:
-    """Goes through one file, a piece at a time."""
+    """Finds the records of one file, a piece at a time."""
 
     def __init__(
         self, flow: RecordFlow, number: int, offset: int, record: int, context: Context
@@ -187,22 +187,22 @@ class _Walk:
         self.flow = flow
         self.number = number
         self.offset = offset
-        """Where in the file the memory begins."""
+        """Where in the file the next piece begins."""
         self.record = record
         self.context = context
         self.file = str(flow.locations[number])
         self.size = _FIRST_NBYTES
         self.tail: Bytes = np.empty(0, np.uint8)
         self.is_lost = False
-        """Whether a sound record is still being looked for."""
+        """Whether, after damage, the next sound record is still being looked for."""
 
     def spans(self, source: ForwardBytes) -> Iterator[Span]:
-        """Yield the records."""
+        """Yield the records, in spans."""
         while True:
             try:
                 buffer = self._piece(source)
             except DataError as error:
-                # Only what is packed can be damaged as a whole; where the storage fails, so does this.
+                # Packed data is damaged: the rest of the file is skipped. Other errors, as of storage, are raised.
                 if not self.flow.skip or type(error) is not DataError:
                     raise
                 self.context.skipped.add(error)
@@ -210,14 +210,14 @@ class _Walk:
             if not buffer.size:
                 return
             left = source.left
-            # Of a packed file the end is known when a piece is not filled.
+            # The end of a packed file is known once it does not fill a piece.
             remaining = -1 if left is None else buffer.size + left
             if left is None and buffer.size < self.size:
                 remaining = buffer.size
             yield from self._found(buffer, remaining)
 
     def _piece(self, source: ForwardBytes) -> Bytes:
-        """Return what is left of the last piece, and what follows it."""
+        """Return the next piece: what is left of the last one, and what follows in the file."""
         buffer = self.context.allocate(self.size)
         size = self.tail.size
         buffer[:size] = self.tail
@@ -252,17 +252,17 @@ class _Walk:
             yield Span(found, self.number, offset, record + first, stop)
 
     def _wanted(self, buffer: Bytes, consumed: int, remaining: int) -> int:
-        """Return how much memory the record that is cut off by the end of the piece needs."""
+        """Return the bytes of the record that is cut off by the end of the piece; 0 if they are unknown."""
         header = buffer[consumed : consumed + HEADER_NBYTES]
         left = remaining - consumed if remaining >= 0 else -1
         try:
             _native.tfrecord_scan(header, 0, self.flow.records.verify, remaining=left)
         except _native.RecordError:
-            return 0  # The next piece begins with it, and says what is wrong.
+            return 0  # The next piece begins with this record: its scan raises the error.
         if header.size < HEADER_NBYTES:
             return 0
         length = FRAME_NBYTES + int.from_bytes(header[:-4].tobytes(), "little")
-        # What a packed file holds is only believed as it comes: no more than twice what is there.
+        # A length in a packed file can't be checked: it gets no more than twice the memory of this piece.
         return length if remaining >= 0 else min(length, 2 * max(self.size, buffer.size))
 
     def _damaged(self, error: _native.RecordError, buffer: Bytes) -> None:
@@ -272,7 +272,7 @@ class _Walk:
         self.context.skipped.add(failure)
         self.record += 1
         if error.kind == "truncated":
-            self.tail = buffer[buffer.size :]  # All that is left belongs to it.
+            self.tail = buffer[buffer.size :]  # All that is left belongs to the cut-off record.
             self.offset += buffer.size
             return
         self.is_lost = True
@@ -283,7 +283,7 @@ class _Walk:
         at = _native.tfrecord_find(buffer, start)
         self.is_lost = at == buffer.size
         if self.is_lost:
-            at = max(start, buffer.size - HEADER_NBYTES + 1)  # A header may be cut in two.
+            at = max(start, buffer.size - HEADER_NBYTES + 1)  # The piece may end within a header.
             at = buffer.size if buffer.size < self.size else at
         self.tail = buffer[at:]
         self.offset += at

@@ -1,4 +1,4 @@
-"""Where the records of files begin: found by one fast scan, and kept in the user's cache directory."""
+"""Where the records of files begin: found by one fast scan, and saved in the user's cache directory."""
 
 import hashlib
 import os
@@ -18,7 +18,6 @@ from penstock.io.open import open_reader
 from penstock.memory import allocate_plain
 from penstock.sources.tfrecord.records import FRAME_NBYTES, HEADER_NBYTES, frame_error
 
-_PIECE_NBYTES = 1 << 22
 _VERSION = 1
 
 
@@ -30,7 +29,7 @@ def record_offsets(
     Files are scanned in parallel, 4 MB at a time; the result takes 8 bytes a record.
 
     Raises:
-        DataError: The framing of a file is damaged; the first such file counts.
+        DataError: The framing of a file is damaged; the error is that of the first such file.
     """
     found = [_load(location, verify=verify) for location in locations]
     missing = [number for number, offsets in enumerate(found) if offsets is None]
@@ -48,14 +47,14 @@ def record_offsets(
                 for number, offsets in zip(missing, pool.map(scan, missing), strict=True):
                     found[number] = offsets
             finally:
-                stop.set()  # After an error or Ctrl-C nobody waits for the rest.
+                stop.set()  # After an error or Ctrl-C the other scans end early.
     return [offsets for offsets in found if offsets is not None]
 
 
 def _scan(location: Location, *, verify: bool, direct: bool | None, stop: threading.Event) -> Index:
     pieces: list[Index] = []
     offset = record = 0
-    buffer = allocate_plain(min(_PIECE_NBYTES, location.size))
+    buffer = allocate_plain(min(PIECE_NBYTES, location.size))
     with open_reader(location, direct=direct, access="sequential") as reader:
         while offset < location.size:
             if stop.is_set():
@@ -69,7 +68,7 @@ def _scan(location: Location, *, verify: bool, direct: bool | None, stop: thread
             except _native.RecordError as error:
                 raise frame_error(error, file=str(location), row=record, offset=offset) from None
             if not len(starts):
-                # It is larger than a piece: its length is sound, and tells where the next one is.
+                # The record is larger than a piece: its length is sound, and tells where the next record begins.
                 starts = np.array([offset], np.int64)
                 consumed = FRAME_NBYTES + int.from_bytes(
                     piece[: HEADER_NBYTES - 4].tobytes(), "little"
@@ -85,14 +84,14 @@ def _scan(location: Location, *, verify: bool, direct: bool | None, stop: thread
 
 
 def cache_folder() -> Path:
-    """Return where indexes are kept: the user's cache directory, never beside the data."""
+    """Return where indexes are saved: in the user's cache directory, never beside the data."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
     return base / "penstock" / "tfrecord-index"
 
 
 def _path(location: Location, *, verify: bool) -> Path | None:
-    """Return where the index of this version of a file is kept; None if versions can't be told."""
+    """Return where the index of this version of a file is saved; None if versions can't be told apart."""
     version = location.etag if location.mtime_ns is None else location.mtime_ns
     if version is None:
         return None
@@ -111,7 +110,7 @@ def _load(location: Location, *, verify: bool) -> Index | None:
             return None
         with path.open("rb") as file:
             offsets = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, RuntimeError):  # RuntimeError: there is no home.
+    except (OSError, ValueError, EOFError, RuntimeError):  # RuntimeError: no home directory.
         return None
     is_sound = (
         isinstance(offsets, np.ndarray)
@@ -126,7 +125,7 @@ def _load(location: Location, *, verify: bool) -> Index | None:
 
 
 def _save(location: Location, offsets: Index, *, verify: bool) -> None:
-    """Keep the index for the next time, instead of that of an earlier version of the file."""
+    """Save the index for the next time, in place of that of an earlier version of the file."""
     try:
         path = _path(location, verify=verify)
         if path is None:
@@ -138,4 +137,4 @@ def _save(location: Location, offsets: Index, *, verify: bool) -> None:
             if other != path:
                 other.unlink(missing_ok=True)
     except (OSError, FileError, RuntimeError):
-        return  # It stays in memory, and is found again by the next process.
+        return  # The index stays in memory; the next process scans the file again.

@@ -1,4 +1,4 @@
-"""What records become: columns of features, or bytes as they are; and what is wrong with bad ones."""
+"""Records as columns of features, or as bytes; and the errors of bad records."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Found:
     place: Place
 
     def only(self, rows: Index) -> "Found":
-        """Return some of them."""
+        """Return these records only."""
         names = rows.tolist()
         return Found(
             self.buffer, self.starts[rows], self.lengths[rows], lambda row: self.place(names[row])
@@ -85,15 +85,15 @@ class Records:
         if _is_uniform(out):
             self._decode(found, out)
             return
-        # Columns laid out in different ways: rows that become batches of batches.
+        # The columns are laid out in different ways, as in batches of batches: decode elsewhere, then copy.
         block = allocate_block(self.fields, len(found.starts), context.allocate, aligned=False)
         self._decode(found, block)
         out.copy_from(block.finish(), np.arange(len(found.starts)))
 
     def attempt(self, found: Found, out: Block) -> list[DataError]:
-        """Decode records into a block, and return what is wrong with the bad ones among them.
+        """Decode records into a block, and return the errors of the bad ones.
 
-        If there are any, the content of the block is of no use: decode the others to another one.
+        If there are errors, the block is of no use: decode the good records into another one.
         """
         if self.is_raw:
             errors = self._faults(found, is_framed=True)
@@ -143,10 +143,10 @@ class Records:
         sink.add(Text(data, offsets, bytes))
 
     def _faults(self, found: Found, *, is_framed: bool) -> list[DataError]:
-        """Return what is wrong with each bad record."""
+        """Return the error of each bad record."""
         _, _, errors = self._try(found, is_framed=is_framed)
         if self.is_raw:
-            errors = errors[errors[:, 3] != _MALFORMED]  # Nobody said that it is an Example.
+            errors = errors[errors[:, 3] != _MALFORMED]  # Raw records need not be Examples.
         return [
             self._error(found, record, offset, feature, _native.RECORD_FAULTS[fault], came)
             for record, offset, feature, fault, came in errors.tolist()
@@ -159,7 +159,7 @@ class Records:
         return bad
 
     def _try(self, found: Found, *, is_framed: bool) -> Any:
-        """Decode to nowhere, past all bad records."""
+        """Decode into memory that is thrown away, going on after bad records, and return their errors."""
         size = len(found.starts)
         block = allocate_block(self.fields, size, allocate_plain, aligned=False)
         outs = [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in block.sinks]

@@ -1,4 +1,4 @@
-"""from_tfrecord: files of tf.train.Examples, read by record number, or from front to back."""
+"""from_tfrecord: files of tf.train.Examples, with random access or read forward."""
 
 import bisect
 import itertools
@@ -29,8 +29,9 @@ from penstock.sources.tfrecord.flow import Files, RecordFlow
 from penstock.sources.tfrecord.index import record_offsets
 from penstock.sources.tfrecord.records import FRAME_NBYTES, Bytes, Found, Records
 
-_SAMPLE = 100  # Records that features are inferred from, and the sizes of rows.
-_GRAIN_NBYTES = 1 << 16  # Buffers of like sizes can be used again: pieces differ by a few records.
+_SAMPLE = 100  # Records from which features and the sizes of rows are inferred.
+# Sizes of buffers are multiples of this, so that they can be reused: pieces differ by a few records.
+_GRAIN_NBYTES = 1 << 16
 
 
 def open_tfrecord(
@@ -64,8 +65,8 @@ def open_tfrecord(
         found = record_offsets(files.locations, verify=verify, direct=files.direct)
     except DataError as error:
         if type(error) is not DataError:
-            raise  # It can't be read at all.
-        # Raised before the first row, unless on_error="skip" is said by then.
+            raise  # The file can't be read at all.
+        # The flow raises it before the first row, unless it has on_error="skip" by then.
         return RecordFlow(files, records, damage=error)
     return TFRecordRows(files, records, found)
 
@@ -78,17 +79,17 @@ def open_records(
     compression: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Files:
-    """Return the files that are meant, and how each is packed."""
+    """Return the files that `paths` names, and how each is packed."""
     locations = expand(paths, storage_options=storage_options)
     if isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir():
-        # Beside them lie descriptions. The ending is no help: train.tfrecord-00000-of-00008.
+        # Without the descriptions beside them. Endings are no help: train.tfrecord-00000-of-00008.
         locations = [one for one in locations if "tfrec" in one.name.lower()] or locations
     direct = sum(location.size for location in locations) > page_cache_room()
     return Files(locations, [compression_of(one, compression) for one in locations], direct)
 
 
 def first_payloads(files: Files) -> list[bytes]:
-    """Return the first records as bytes, as many as can be read."""
+    """Return the first records (at most 100) as bytes, as many as can be read."""
     payloads: list[bytes] = []
     flow = RecordFlow(files, Records(None, verify=False))
     try:
@@ -98,7 +99,7 @@ def first_payloads(files: Files) -> list[bytes]:
             if len(payloads) == _SAMPLE:
                 break
     except DataError:
-        pass  # It is met again, by whoever reads that far.
+        pass  # It is raised when rows are read that far.
     return payloads
 
 
@@ -120,7 +121,7 @@ def inferred(files: Files, payloads: Sequence[bytes]) -> Any:
 
 
 class TFRecordRows(Rows):
-    """The records of files by number, from where the index says they are."""
+    """The records of files with random access, by an index of where they begin."""
 
     locations: Sequence[Location]
 
@@ -133,7 +134,7 @@ class TFRecordRows(Rows):
         self.starts = np.cumsum([0] + [len(one) - 1 for one in offsets])
         self.bounds = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
-        # File f has one entry more than records, so that its row r is at r + f, and ends at r + f + 1.
+        # Each file has one entry more than records: row r, in file f, begins at entry r + f and ends at r + f + 1.
         self.offsets = np.concatenate(offsets)
         lengths = np.diff(self.offsets)
         self.widest = int(lengths.max(initial=0))
@@ -142,13 +143,13 @@ class TFRecordRows(Rows):
         self.is_fixed = all(field.storage_shape is not None for field in self.fields)
 
     def with_errors(self, on_error: str) -> Node:
-        """Return a flow where bad records are left out: how many rows there are is known at its end."""
+        """Return the rows, or the flow that skips bad records: it knows its number of rows only at its end."""
         if on_error != "skip":
             return self
         return RecordFlow(self.files, self.records, skip=True, strict=self)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read what lies near together at once, and decode it in one go."""
+        """Read records that lie close together with one read, and decode them in one go."""
         if isinstance(rows, slice):
             self._fill_run(rows.start, rows.stop, out, context)
         elif len(rows):
@@ -175,7 +176,7 @@ class TFRecordRows(Rows):
             is_all = (row, stop) == (first, last)
             part = out if is_all else out.at(np.arange(row - first, stop - first))
             self.records.read(found, part, context)
-            del found, staging  # Its memory is free for the next piece.
+            del found, staging  # Frees the memory for the next piece.
             row = stop
 
     def _fill_scattered(self, rows: Index, out: Block, context: Context) -> None:
@@ -204,12 +205,12 @@ class TFRecordRows(Rows):
             self._read(runs, staging, context)
             found = Found(staging, starts, sizes - FRAME_NBYTES, partial(self._place, index[part]))
             self.records.read(found, out.at(order[part]), context)
-            del found, staging  # Its memory is free for the next piece.
+            del found, staging  # Frees the memory for the next piece.
 
     def _read(
         self, runs: Iterator[tuple[int, int, int, int]], staging: Bytes, context: Context
     ) -> None:
-        """Read (file, offset) to staging[start:stop], for each run."""
+        """For each run (file, offset, start, stop), read from `offset` of the file to staging[start:stop]."""
         for number, group in itertools.groupby(runs, lambda run: run[0]):
             ranges = [Range(offset, staging[start:stop]) for _, offset, start, stop in group]
             self._reader(number, context).read_ranges(ranges)
@@ -243,7 +244,7 @@ class TFRecordRows(Rows):
         return f"from_tfrecord({self.files.describe()}{', raw' if self.records.is_raw else ''})"
 
     def fingerprint(self) -> Any:
-        """Return names and lengths of the files, the fields, and what windows are cut by."""
+        """Return names and lengths of the files, the fields, and the sizes that a shuffle's windows depend on."""
         counts = np.diff(self.starts).tolist()
         names = [[one.name, size] for one, size in zip(self.locations, counts, strict=True)]
         specs = [field.spec.to_json() for field in self.fields]

@@ -1,4 +1,4 @@
-"""Zarr stores, versions 2 and 3: an array, or the arrays of a group; here or behind a URL."""
+"""Zarr stores, versions 2 and 3: an array, or the arrays of a group; local or behind a URL."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
 
 
 class OpenStore:
-    """A store being read, for a stream; the arrays in it by path."""
+    """An open store, and the arrays in it by path."""
 
     def __init__(self, location: Location) -> None:
         self.zarr = require("zarr", "reading .zarr", "zarr")
@@ -99,7 +99,7 @@ class OpenStore:
         return arrays
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         self.keys.close()
 
 
@@ -150,7 +150,7 @@ class ZarrLeaf(Chunked):
         self.how = f"Zarr version {array.metadata.zarr_format}, decoded a chunk at a time"
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows as Zarr put them together."""
+        """Return rows that Zarr decoded and put together."""
         array = context.resources.get(
             ("zarr", self.location.url, self.name), lambda: _OpenArray(self)
         )
@@ -158,7 +158,7 @@ class ZarrLeaf(Chunked):
 
 
 class _OpenArray:
-    """An array being read, for a stream."""
+    """An array that a stream has open."""
 
     def __init__(self, leaf: ZarrLeaf) -> None:
         self.leaf = leaf
@@ -177,7 +177,7 @@ class _OpenArray:
         found = np.asarray(self.array[start:stop])
         if self.store.keys.num_missing == missing:
             return found
-        # A chunk that is not there stands for zeros, but not if all the array is gone.
+        # A missing chunk stands for the fill value, but not if the whole array is gone.
         prefix = f"{self.leaf.name}/" if self.leaf.name else ""
         if all(self.store.keys.get(prefix + one, 0, 0) is None for one in _METADATA):
             raise MissingFileError(
@@ -204,6 +204,6 @@ class OpenedArray(Chunked):
         self.how = "open Zarr array, decoded a chunk at a time"
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows as Zarr put them together."""
+        """Return rows that Zarr decoded and put together."""
         check_unchanged(self, self.array.shape)
         return np.asarray(self.array[start:stop])

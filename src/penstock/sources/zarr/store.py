@@ -1,4 +1,4 @@
-"""How Zarr reads by our own reading layer, and what is checked before it decodes."""
+"""The store by which Zarr reads through our reading layer, and what is checked before it decodes."""
 
 import asyncio
 import functools
@@ -29,7 +29,7 @@ def frame_nbytes(array: Any) -> int | None:
 
 
 def check_frame(data: bytes, most: int, file: str) -> None:
-    """Raise if a Blosc frame is not as long as it says: Blosc itself would read on past its end."""
+    """Raise if a Blosc frame is not as long as it claims: Blosc itself would read on past its end."""
     unpacked = packed = -1
     if len(data) >= _FRAME_HEAD_NBYTES:
         unpacked, _, packed = struct.unpack_from("<III", data, 4)
@@ -43,7 +43,7 @@ def check_frame(data: bytes, most: int, file: str) -> None:
 
 @functools.cache
 def store_class() -> Any:  # noqa: C901  # One small method after the other.
-    """Return the class through which Zarr reads by our own reading layer."""
+    """Return the class of store by which Zarr reads through our reading layer."""
     abc = require("zarr.abc.store", "reading .zarr", "zarr")
 
     class ReaderStore(abc.Store):  # type: ignore[misc, name-defined]  # Zarr is optional, and untyped here.

@@ -14,7 +14,7 @@ from penstock.errors import SpecMismatchError
 
 
 def merged_fields(nodes: Sequence[Node], call: str) -> tuple[Field, ...]:
-    """Return the fields that the rows of all nodes fit; raise if there are none."""
+    """Return fields that the rows of every node fit into; raise if there are none."""
     first = nodes[0]
     fields = list(first.fields)
     for number, node in enumerate(nodes[1:], start=1):
@@ -47,7 +47,7 @@ def _most(mine: Field, theirs: Field, *, is_fixed: bool) -> int | None:
 def read_part(
     node: Rows, rows: RowSet, out: Block, fields: Sequence[Field], context: Context
 ) -> None:
-    """Read rows of one input into a block for rows of all, whose fields may be wider."""
+    """Read rows of one input into a block for rows of all inputs, whose fields may be wider."""
     if all(
         mine.storage_shape == theirs.storage_shape
         for mine, theirs in zip(node.fields, fields, strict=True)
@@ -61,7 +61,7 @@ def read_part(
 
 
 def transfer(source: Block, rows: Index, out: Block) -> None:
-    """Copy rows to a block whose columns may be of another kind, for longer rows."""
+    """Copy rows to a block whose columns may be of another kind, with room for longer rows."""
     for column, sink in zip(source.columns, out.sinks, strict=True):
         if not isinstance(sink, Fixed):
             if isinstance(column, Fixed):
@@ -81,7 +81,7 @@ def transfer(source: Block, rows: Index, out: Block) -> None:
 
 
 class Puller:
-    """Takes rows from a flow in any amounts, and knows the cursor after each."""
+    """Takes any number of rows at a time from a flow, and knows the cursor after each row."""
 
     def __init__(self, flow: Flow, cursor: Cursor, context: Context) -> None:
         self.parcels: Iterator[Parcel] = context.executor.pumped(flow.parcels(cursor, context))
@@ -90,7 +90,7 @@ class Puller:
         self.start = cursor
 
     def available(self) -> int:
-        """Return how many rows can be had at once; 0 at the end of the flow."""
+        """Return how many rows `take` can copy now; 0 at the end of the flow."""
         while self.parcel is None or self.used == self.parcel.size:
             if self.parcel is not None:
                 self.start = self.parcel.cursor_after(self.parcel.size)
@@ -102,13 +102,13 @@ class Puller:
         return self.parcel.size - self.used
 
     def take(self, num_rows: int, out: Block) -> None:
-        """Copy the next rows, of which there must be as many available."""
+        """Copy the next `num_rows` rows, which must not be more than `available` returned."""
         assert self.parcel is not None
         transfer(self.parcel.block, np.arange(self.used, self.used + num_rows), out)
         self.used += num_rows
 
     def cursors(self) -> tuple[CursorAfter, int]:
-        """Return what tells the cursor, and the rows of its parcel that are used by now."""
+        """Return the function that gives the cursors of the current parcel, and how many of its rows are used."""
         if self.parcel is None:
             start = self.start
             return (lambda _: start), 0

@@ -1,4 +1,4 @@
-"""A function on the rows of a flow: which are places, where they end, and the bad ones told."""
+"""Running a function on the rows of a flow: a piece of a parcel at a time, with bad rows counted in order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from penstock.stages.base.stage import StageFlow
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows `start` to `stop` of a parcel: as many as the function is quick for."""
+    """Rows `start` to `stop` of a parcel: about 10 ms of work for the function, and at least one row."""
 
     parcel: Parcel
     number: int
@@ -46,7 +46,7 @@ class Piece:
         block.copy_from(self.parcel.block, np.arange(self.start, self.stop))
 
     def cursor_after(self, places: Index | None) -> CursorAfter:
-        """Return what tells the cursor after the first of the rows that are places; None is all of them."""
+        """Return the function that gives the cursor after j remaining rows: those at `places`, or all (None)."""
         after = self.parcel.cursor_after
         return partial(_after, self.number, self.start, self.stop, places, after)
 
@@ -54,7 +54,7 @@ class Piece:
 def _after(
     number: int, start: int, stop: int, places: Index | None, cursor_after: CursorAfter, offset: int
 ) -> Cursor:
-    """Return the number of the next input row after `offset` of the places ones, and the input's cursor."""
+    """Return the number of the next input row after `offset` remaining rows, and the input's cursor there."""
     used = stop
     if places is None:
         used = start + offset
@@ -64,7 +64,7 @@ def _after(
 
 
 def good_places(size: int, bad: Sequence[BadRow]) -> Index:
-    """Return the places of the rows of a block that are not bad."""
+    """Return the places, in a block of `size` rows, of those that are not bad."""
     return np.delete(np.arange(size), [row.place for row in bad]) if bad else np.arange(size)
 
 
@@ -74,10 +74,10 @@ def applied(
     cursor: Cursor,
     context: Context,
 ) -> Iterator[Parcel]:
-    """Yield what a function makes of the input's rows, ahead in parallel, and tell of bad rows in order.
+    """Yield parcels of what a function makes of the input's rows; they are made ahead, in parallel.
 
-    Not where they are found, which is on any thread: which of them is one too many must not depend
-    on which thread is faster.
+    Bad rows are counted here, where parcels come out in order, and not on the threads that find them:
+    which bad row is one more than `max_errors` must not depend on which thread is faster.
     """
     passed, inner = (0, None) if cursor is None else cursor
     pace = Pace(np.iinfo(np.int64).max, 1)
@@ -94,12 +94,12 @@ def applied(
         started = perf_counter()
         made, bad = apply(piece)
         pace.took(piece.size, perf_counter() - started)
-        context.clock.leave(mark, flow, 0)  # The rows are counted where they are handed on.
+        context.clock.leave(mark, flow, 0)  # 0: rows are counted when they are handed on.
         return made, bad
 
     def nbytes(piece: Piece) -> int:
-        # Its input, too, which it keeps alive: pieces follow each other, so that all those under way keep
-        # their own rows alive, and one parcel's more.
+        # The input counts, too: a piece keeps its parcel alive. Pieces follow each other, so those under way
+        # keep their own rows alive, and at most one more parcel.
         return flow.block_nbytes(piece.size) + flow.input.block_nbytes(piece.size)
 
     found = context.executor.ordered(timed, pieces(), nbytes)
@@ -109,6 +109,6 @@ def applied(
             context.skipped.add(row.error)
         if parcel.size:
             ready.append(parcel)
-        del parcel  # Else it would pass for one that the consumer keeps.
+        del parcel  # Else this name keeps it alive, as if the consumer held it.
         while ready:
             yield ready.pop()

@@ -1,4 +1,4 @@
-"""Calling the user's functions: with a row as they expect it, and with errors that say where."""
+"""Calling the user's functions: with rows in the form they expect, and with errors that say which row."""
 
 import functools
 import traceback
@@ -20,7 +20,7 @@ from penstock.errors import FunctionError, PenstockError, SpecMismatchError, Str
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """A function of the user's, the stage it is for, and the line of theirs that put it there."""
+    """A user's function, the stage that calls it, and the line of the user's code that added it."""
 
     function: Callable[..., Any]
     stage: str
@@ -42,7 +42,7 @@ class UserFunction:
         )[2]
 
     def describe(self) -> str:
-        """Return 'map(normalize)'."""
+        """Return the stage with the function's name: 'map(normalize)'."""
         return f"{self.stage}({self.name})"
 
     def failure(self, where: str, error: BaseException) -> FunctionError:
@@ -65,7 +65,7 @@ class UserFunction:
         )
 
     def caller(self, structure: Structure) -> Callable[[tuple[Any, ...]], Any]:
-        """Return what calls the function with the leaves of a row: a tuple's parts as arguments."""
+        """Return what calls the function with a row, given its leaves; the parts of a tuple become arguments."""
         build = builder(structure)
         function = self.function
         if build is None:
@@ -76,7 +76,7 @@ class UserFunction:
 
 
 class RowRandom:
-    """NumPy generators that depend on seed, epoch and row alone, at the cost of setting a counter."""
+    """A NumPy generator for each row, from seed, epoch and row alone; another row only sets a counter."""
 
     def __init__(self, seed: int, epoch: int) -> None:
         key = round_keys((seed, epoch), 2)
@@ -85,9 +85,9 @@ class RowRandom:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, row: int) -> "np.random.Generator":
-        """Return the generator of one row; it is the same object each time, set anew."""
+        """Return the generator of one row; it is always the same object, set to that row's numbers."""
         state = self._state
-        # The row goes into the high words: a row may draw 2**130 bits before it meets the next.
+        # The row goes into the high words: a row may draw 2**130 words before it meets the next row's.
         state["state"]["counter"] = np.array([0, 0, row, 0], np.uint64)
         state["buffer_pos"] = 4
         state["has_uint32"] = 0
@@ -97,14 +97,14 @@ class RowRandom:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that a function failed on and that is left out: its place in the block, and the error."""
+    """A row that a function failed on, and that is skipped: its place in the block, and the error."""
 
     place: int
     error: PenstockError
 
 
 Put = Callable[[int, Any, Callable[[], str]], None]
-"""Takes the result for the next row that is kept: its place, the result, and where the row is from."""
+"""Takes the result of a good row: its place among the good rows, the result, and what says where the row is."""
 
 
 def run_rows(
@@ -118,9 +118,9 @@ def run_rows(
     skip: bool,
     prepare: Callable[[int], Any] | None = None,
 ) -> list[BadRow]:
-    """Call a function with the leaves of each numbered row, and put its results one after the other.
+    """Call a function with each numbered row, put its results one after the other, and return the bad rows.
 
-    A row that fails raises; with `skip` it is left out, and is among those that are returned.
+    A row that fails raises; with `skip` it is a bad row.
     """
     bad: list[BadRow] = []
     with array_memory():
@@ -150,7 +150,7 @@ def run_rows(
 
 @contextmanager
 def array_memory() -> Iterator[None]:
-    """Let the arrays that functions make use memory again that others gave back."""
+    """Let arrays that functions make reuse the memory of arrays that were freed."""
     before = _native.use_array_memory()
     try:
         yield
@@ -166,7 +166,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def caused(failure: FunctionError, cause: BaseException, text: str) -> FunctionError:
-    """Return a failure that can be kept, with the traceback of its cause as text."""
+    """Return a failure that can be stored: it refers to no frames, and has its cause's traceback as text."""
     failure.__cause__ = _without_frames(cause)
     if text:
         failure.add_note(text.rstrip())
@@ -174,7 +174,7 @@ def caused(failure: FunctionError, cause: BaseException, text: str) -> FunctionE
 
 
 def _without_frames(error: Any) -> Any:
-    """Return an exception that keeps nothing else alive: frames refer to rows, and through those to blocks."""
+    """Return the exception without its frames: those refer to rows, and so would keep blocks alive."""
     link = error
     while link is not None:
         link.__traceback__ = None

@@ -1,4 +1,4 @@
-"""How rows become batches: the rows of a block of batches, as a block that can be read into."""
+"""How rows become batches: a block of batches seen as a block of rows, to read rows into."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,8 +29,8 @@ GroupRows = Callable[[int, Text | Ragged, Index, ArraySpec, Allocate], Ragged]
 class Grouping:
     """Rows to be read straight into the memory of the batches they belong to.
 
-    `lengths` are those of the batches. Rows of fixed size need no copy: the batches of a column
-    are its groups. Text and ragged rows are read as rows, and made into batches by `finish`.
+    `lengths` are the numbers of rows of the batches. Rows of fixed size need no copy: the batches of a
+    column are its groups. Text and ragged rows are read as rows, and made into batches by `finish`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Grouping:
         sinks: list[Sink] = []
         for field, sink in zip(node.fields, out.sinks, strict=True):
             if isinstance(sink, Pieces) and field.storage_shape is not None:
-                # Batches of which some are cut short, to be padded: they are read as what they are.
+                # The rows are batches themselves, some cut short, and will be padded: read them unpadded.
                 rows = int(lengths.sum())
                 sinks += allocate_block([field], rows, context.allocate, aligned=False).sinks
             elif isinstance(sink, Pieces):
@@ -57,7 +57,7 @@ class Grouping:
         self.rows = Block(sinks, int(lengths.sum()), out.leases)
 
     def _rows_of(self, field: Field, sink: Fixed, context: Context) -> Fixed:
-        """Return the rows of a column of batches, without a copy if the layout allows it."""
+        """Return a column to read rows into: the memory of the batches itself, if the layout allows it."""
         if sink.lengths is not None:
             sink.put_lengths(self.lengths)
         if len(sink.grouped) == 1:
@@ -65,7 +65,8 @@ class Grouping:
             if sink.slots is not None:
                 slots = spans(sink.slots * self.batch_size, self.lengths)
             return Fixed(sink.grouped[0], slots)
-        # Batches of batches: two gaps can't be one stride. Read beside it, copy in `finish`.
+        # Batches of batches have two kinds of gaps, which one stride can't express: read the rows into
+        # memory of their own, and copy them in `finish`.
         num_rows = len(self.lengths) * self.batch_size
         block = allocate_block([field], num_rows, context.allocate, aligned=False)
         beside = block.sinks[0]
@@ -74,7 +75,7 @@ class Grouping:
         return Fixed(beside.grouped, self.slots)
 
     def finish(self, group: GroupRows) -> None:
-        """Put what could not be read in place where it belongs."""
+        """Put rows that could not be read in place into their batches."""
         for batches, beside in self.beside:
             flat = beside.rows
             batches.put(flat.reshape(len(self.lengths), self.batch_size, *flat.shape[1:]))
@@ -91,7 +92,7 @@ class Grouping:
 
 
 def group(column: Text | Ragged, lengths: Index, spec: ArraySpec) -> Ragged:
-    """Return batches of `lengths` rows of a column whose rows, packed, have the shape of `spec`."""
+    """Return batches of `lengths` rows; the rows of the column lie packed, each in the shape of `spec`."""
     inner = np.array(spec.fixed_shape, np.int64)
     shapes = np.empty((len(lengths), 1 + len(inner)), np.int64)
     shapes[:, 0] = lengths
@@ -101,7 +102,7 @@ def group(column: Text | Ragged, lengths: Index, spec: ArraySpec) -> Ragged:
 
 
 def batch_lengths(batches: Index, batch_size: int, num_rows: int) -> Index:
-    """Return how many rows each batch of `num_rows` rows has."""
+    """Return how many rows each of these batches has, if all batches together have `num_rows`."""
     return np.minimum(batch_size, num_rows - batches * batch_size)
 
 

@@ -1,4 +1,4 @@
-"""What functions return: checked against its spec, and put into a block."""
+"""The results of functions: checked against their spec, and put into a block."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ class Results:
         self.filler = self._filler()
 
     def _filler(self) -> RowFiller | None:
-        """Return what puts results that are just as declared, all fields at once; None for other blocks."""
+        """Return the native filler, for results exactly as declared; None for a block that it can't fill."""
         columns = [
             sink.grouped
             for sink in self.out.sinks
@@ -70,11 +70,11 @@ class Results:
                 # A copy: the function may return the same array each time, filled anew.
                 checked = self._checked(number, value, where)
                 copied = checked.copy() if checked is value and self.is_array[number] else checked
-                del self.lists[number][row:]  # What a bad row left, of which another field was bad.
+                del self.lists[number][row:]  # Left by a bad row, whose next field failed.
                 self.lists[number].append(copied)
 
     def finish(self, num_rows: int) -> None:
-        """Put what is of variable size into the block: all rows at once."""
+        """Put the fields of variable size into the block, all rows at once."""
         for sink, values in zip(self.out.sinks, self.lists, strict=True):
             if not isinstance(sink, Fixed):
                 sink.put(values[:num_rows])
@@ -92,7 +92,7 @@ class Results:
 def conformed(value: Any, spec: ArraySpec) -> Any:
     """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely."""
     if not isinstance(spec.dtype, np.dtype):
-        # As objects: text of NumPy's own, of one width, will do, and so will no text at all.
+        # As objects: so NumPy's own text of one width is accepted, and an empty array of any dtype.
         items = np.asarray(value, object)
         if not spec.admits(items.shape) or not all(isinstance(v, spec.dtype) for v in items.flat):
             raise ValueError(f"{spec_of_value(value)}, but {spec} is declared.")
@@ -128,7 +128,7 @@ def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
 
 
 def nest_text(got: Structure, want: Structure) -> str:
-    """Return in words that a function returned another nest than was declared."""
+    """Return the message for a result whose nest is not the declared one."""
     hint = (
         " Did it forget to return something?" if str(got) == "PyTreeSpec(None, NoneIsLeaf)" else ""
     )

@@ -8,9 +8,7 @@ from typing import Any
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
 
 _FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
-_LONG = (
-    0.01  # Seconds. Blocks that take longer to make don't grow: a slow function sets their size.
-)
+_LONG = 0.01  # Seconds. Blocks that take longer to make don't grow: so those of a slow function stay small.
 
 
 class Segment(Flow):
@@ -21,7 +19,7 @@ class Segment(Flow):
         self.rows = rows
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Return the blocks; the rows count the time themselves."""
+        """Return the blocks, without timing them: `Rows.read` times itself."""
         return self.make_parcels(cursor, context)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
@@ -45,7 +43,7 @@ class Segment(Flow):
         return context.executor.ordered(read, spans, nbytes)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return the bytes of the blocks in flight, and of the one being looked at."""
+        """Return the bytes of the blocks in flight, and of the one that the consumer has."""
         size = rows_per_block(self.rows, block_nbytes)
         block = self.rows.block_nbytes(size)
         working = max(1, ahead) * self.rows.staging_nbytes(size)
@@ -67,15 +65,15 @@ class Pace:
         self.most = most
         self.size = max(1, first)
         self.fastest = 0.0
-        """Seconds a row at best: a block that was slow by accident must not keep the rest small."""
+        """The fewest seconds a row took: one block that was slow by accident must not keep the next ones small."""
 
     def took(self, size: int, seconds: float) -> None:
-        """Take note of how long so many rows took; any thread may say so."""
+        """Note how long `size` rows took; any thread may call it."""
         pace = seconds / size
         self.fastest = min(self.fastest or pace, pace)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the first and last row of each block from `start` to `stop`."""
+        """Yield the first row of each block, and the row after its last, from `start` to `stop`."""
         while start < stop:
             end = min(stop, start + self.size)
             yield start, end

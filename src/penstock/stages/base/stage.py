@@ -10,12 +10,12 @@ from penstock.stages.base.segment import Segment, as_flow
 
 
 class Stage(ABC):
-    """One declaration of a chain. It checks itself, and says what it makes of the rows before it."""
+    """One declaration of a chain. It checks whether it can follow a node, and makes a node from that one."""
 
     __slots__ = ()
 
     def build(self, node: Node) -> Node:
-        """Return the node that this stage makes of `node`; raise if it can't follow it."""
+        """Return the node that this stage makes of `node`; raise if it can't follow that node."""
         self.check(node)
         return self.of_rows(node) if isinstance(node, Rows) else self.of_flow(as_flow(node))
 
@@ -24,11 +24,11 @@ class Stage(ABC):
 
     @abstractmethod
     def of_rows(self, rows: Rows) -> Node:
-        """Return what it makes of rows with random access."""
+        """Return the node that it makes of rows with random access."""
 
     @abstractmethod
     def of_flow(self, flow: Flow) -> Node:
-        """Return what it makes of rows that can only be read forward."""
+        """Return the node that it makes of rows that can only be read forward."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -43,12 +43,12 @@ class Stage(ABC):
         return ()
 
     def anew(self) -> "Stage":
-        """Return the same declaration for other rows: itself, unless it stores some."""
+        """Return the same declaration for other rows: itself, unless it stores rows."""
         return self
 
 
 class StageNode(Node):
-    """What a stage makes of one other node."""
+    """A node that a stage makes of one other node."""
 
     stage: Stage
 
@@ -70,7 +70,7 @@ class StageNode(Node):
 
 
 class StageRows(StageNode, Rows):
-    """Rows made from one other node by a stage; asks it for the same rows unless told otherwise."""
+    """Rows that a stage makes of one other node: row i is made of row i of that one, if nothing is overridden."""
 
     input: Rows
 
@@ -95,7 +95,7 @@ class StageRows(StageNode, Rows):
 
 
 class StageFlow(StageNode, Flow):
-    """A flow made from one other by a stage."""
+    """A flow that a stage makes of one other flow."""
 
     input: Flow
 
@@ -107,5 +107,5 @@ class StageFlow(StageNode, Flow):
             self.inputs = (flow.rows,)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps: this stage passes blocks on."""
+        """Return what the input holds: this stage passes its blocks on."""
         return self.input.holds_nbytes(block_nbytes, ahead)

@@ -1,4 +1,4 @@
-"""cache: the rows of the first epoch, kept in memory or in a folder."""
+"""cache: the rows of the first epoch, stored in memory or in a folder."""
 
 from penstock.stages.cache.stage import Cache
 

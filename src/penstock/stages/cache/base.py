@@ -16,7 +16,7 @@ class CacheRows(StageRows):
         self.follows_epoch = False
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Read rows from the cache; a chain that is being built looks at its input instead."""
+        """Read rows from the cache; while a chain is built, read the input instead."""
         if not count(rows):
             return
         if context.budget is None:
@@ -34,14 +34,14 @@ class CacheRows(StageRows):
 
 
 class CacheFlow(StageFlow):
-    """A cache of a flow: once that was read to its end, there is random access to its rows."""
+    """A cache of a flow: once the flow was read to its end, there is random access to its rows."""
 
     def __init__(self, stage: Stage, flow: Flow) -> None:
         super().__init__(stage, flow)
         self.follows_epoch = False
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
-        """Return rows from the cache; a chain that is being built looks at its input instead."""
+        """Return rows from the cache; while a chain is built, return those of the input instead."""
         if context.budget is None:
             return self.input.parcels(None, context.of_epoch(0))
         return self.cached_parcels(0 if cursor is None else int(cursor), context)
@@ -52,4 +52,4 @@ class CacheFlow(StageFlow):
 
     @abstractmethod
     def table(self, context: Context) -> Rows:
-        """Return the rows, after reading the flow to its end if nobody has."""
+        """Return the cached rows, with random access, after reading the flow to its end if nobody has."""

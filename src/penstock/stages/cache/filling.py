@@ -1,8 +1,8 @@
-"""How a cache on disk of numbered rows is filled: by whichever threads ask for its rows.
+"""How a cache on disk of rows with random access is filled: by whichever threads ask for its rows.
 
-Each shard grows from its beginning up to what was asked for. The threads that want rows of it take
-turns: each makes the next piece, and appends it when those before it are there. Rows of a shard that
-is not finished are read back from its open files.
+Each shard grows from its beginning up to the last row that was asked for. The threads that want rows of
+a shard take turns: each makes the next piece, and appends it once the pieces before it are written. Rows
+of a shard that is not finished are read back from its open files.
 """
 
 import os
@@ -18,15 +18,16 @@ from penstock.core.fields import Field
 from penstock.core.rows import Context, Node, Rows, RowSet, as_index, count, rows_per_block, shifted
 from penstock.shards.folder import ShardFolder
 from penstock.shards.layout import FieldLayout
-from penstock.shards.varying import Entries, VaryingRows, room_for, scattered
+from penstock.shards.varying import Entries, VaryingRows, room_for
 from penstock.shards.writing import ArrayFile, ShardWriter
 from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.parts import Part
 from penstock.stages.cache.folder import CacheFolder, CacheTable
 
-PIECE_NBYTES = 1 << 18  # The least that is made at once, so that files are not written in crumbs.
+PIECE_NBYTES = 1 << 18  # The least that is made at once: tiny writes to files are slow.
 _SHARD_NBYTES = 64 << 20
-_MAX_SHARDS = 64  # Random reads fill all of them at once, and each has files open.
+_MAX_SHARDS = 64  # Random reads fill all shards at once, and each has files open.
 
 
 class _Growing(Entries):
@@ -39,11 +40,11 @@ class _Growing(Entries):
 
     @property
     def num_entries(self) -> int:  # type: ignore[override]  # It grows.
-        """The entries that are there."""
+        """The entries that were written so far."""
         return self.file.num_entries
 
     def read(self, start: int, stop: int, context: Context) -> Array:
-        """Return entries that are there."""
+        """Return entries that were written."""
         memory, array = room_for(self.layout, stop - start, context)
         view = memory[: array.nbytes].data
         at = len(self.file.header) + start * self.layout.entry_nbytes
@@ -70,7 +71,7 @@ class _GrowingRows(Leaf):
         if isinstance(rows, slice):
             sink.put(self.rows.read(rows.start, rows.stop, context))
             return
-        for first, stop, slots, picked in scattered(rows, self.field.nbytes):
+        for first, stop, slots, picked in near_rows(rows, self.field.nbytes):
             values = self.rows.read(first, stop, context)
             sink.at(slots).gather(raw_rows(values, 1), picked)
 
@@ -90,17 +91,17 @@ class _Shard:
         self.number = number
         self.start = start
         self.num_rows = stop - start
-        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.lock = threading.RLock()  # Not `with self.changed`: Ctrl-C could leave that locked.
         self.changed = threading.Condition(self.lock)
         self.writer: ShardWriter | None = None
         self.part: Part | None = None
         """The finished shard."""
         self.claimed = 0
-        """Rows that somebody makes, or has made."""
+        """Rows that some thread makes, or has made."""
         self.is_broken = False
 
     def read(self, rows: RowSet, out: Block, context: Context) -> bool:
-        """Read rows of this shard, made before if need be; False if it can't be filled."""
+        """Read rows of this shard, after making them if need be; return False if it can't be filled."""
         if self.part is None:
             last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
             if not self._grow(last, count(rows), context):
@@ -138,7 +139,7 @@ class _Shard:
                 first = self.claimed
                 last = min(self.num_rows, first + step)
                 if self.num_rows - last <= step // 4:
-                    last = self.num_rows  # Who reads every second row may never ask for the last.
+                    last = self.num_rows  # A reader of every second row may never ask for the last.
                 self.claimed = last
             try:
                 self._make(first, last, context)
@@ -149,7 +150,7 @@ class _Shard:
                 raise
 
     def _make(self, first: int, last: int, context: Context) -> None:
-        """Make rows `first` to `last`, and append them when those before them are there."""
+        """Make rows `first` to `last`, and append them once the rows before them are written."""
         source = self.filling.source
         block = context.block(source, last - first)
         rows = slice(self.start + first, self.start + last)
@@ -177,7 +178,7 @@ class _Shard:
         self.changed.notify_all()
 
     def close(self) -> None:
-        """Drop what is not finished."""
+        """Drop the shard if it is not finished."""
         with self.lock:
             self.is_broken = self.part is None
             if self.writer is not None:
@@ -187,7 +188,7 @@ class _Shard:
 
 
 class Filling:
-    """A cache that this process fills, shared by its streams; closed with the last of them."""
+    """A cache that this process fills, shared by all its streams; closed with the last of these."""
 
     def __init__(self, folder: ShardFolder, cache: CacheFolder, node: Node, source: Rows) -> None:
         self.folder = folder
@@ -230,7 +231,7 @@ class Filling:
                 self.source.read(some, part, context.of_epoch(0))
 
     def close(self) -> None:
-        """Let another process go on from what is finished."""
+        """Drop unfinished shards, and let another process go on after the finished ones."""
         for shard in self.shards:
             shard.close()
         self.folder.close()
@@ -238,13 +239,13 @@ class Filling:
 
 @dataclass(slots=True)
 class Visit:
-    """What one stream has of a cache: the whole of it, a part in filling it, or neither."""
+    """How one stream uses a cache: it reads the whole cache, takes part in filling it, or neither."""
 
     table: CacheTable | None = None
     filling: Filling | None = None
 
     def close(self) -> None:
-        """Leave; the last one closes what was filled."""
+        """Leave; the last stream to leave closes the filling."""
         filling, self.filling = self.filling, None
         if filling is None:
             return
@@ -259,14 +260,14 @@ _fillings: dict[str, Filling] = {}
 
 
 def visit(cache: CacheFolder, node: Node, source: Rows) -> Visit:
-    """Return a part in filling a cache, or an empty visit if another process fills it."""
+    """Return a visit that takes part in filling a cache; an empty one if another process fills it."""
     with cache.lock:
         filling = _fillings.get(str(cache.path))
         if filling is None:
             folder = cache.begin(shard_rows(node))
             if folder is None:
                 return Visit()
-            if folder.is_whole:  # Since we looked.
+            if folder.is_whole:  # It was finished since we looked.
                 folder.close()
                 shards = cache.shards()
                 assert shards is not None
@@ -279,6 +280,6 @@ def visit(cache: CacheFolder, node: Node, source: Rows) -> Visit:
 
 
 def shard_rows(node: Node) -> int:
-    """Return how many rows make a shard: 64 MB, or more where there would be too many."""
+    """Return how many rows make a shard: 64 MB, or more where there would be too many shards."""
     assert node.num_rows is not None
     return max(rows_per_block(node, _SHARD_NBYTES), -(-node.num_rows // _MAX_SHARDS))

@@ -1,4 +1,4 @@
-"""The folder of a cache on disk: whose rows it holds, whether it is whole, who fills it."""
+"""The folder of a cache on disk: which rows it must hold, whether it is whole, and who fills it."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ _locks_lock = threading.Lock()
 
 
 class CacheFolder:
-    """What a cache of `node` at `path` has to be made from, and the rows once it is whole."""
+    """A cache of `node` in the folder `path`: what it must be made from, and its shards once it is whole."""
 
     def __init__(self, path: str, node: Node) -> None:
         self.path = Path(path)
@@ -37,13 +37,13 @@ class CacheFolder:
         self.check()
 
     def check(self) -> None:
-        """Raise if what is there is no cache, or one of other rows."""
+        """Raise if something else is at the path: no cache, or a cache of other rows."""
         if not os.path.lexists(self.path):
             return
         if not self.path.is_dir():
             cure = "A cache is a folder: choose another path."
             raise TargetExistsError("this is a file", file=str(self.path), cure=cure)
-        with contextlib.suppress(FileNotFoundError):  # Its writer may give it up meanwhile.
+        with contextlib.suppress(FileNotFoundError):  # Its writer may remove it meanwhile.
             self._refuse_others()
         self.shards()
 
@@ -78,19 +78,19 @@ class CacheFolder:
         return part
 
     def begin(self, shard_rows: int) -> ShardFolder | None:
-        """Return the folder to be filled, with what is finished of it; None if another fills it."""
+        """Return the folder to be filled, with its finished shards; None if another stream or process fills it."""
         inputs = {"made_from": self.made_from, "shard_rows": shard_rows}
         return ShardFolder.open(self.path, self.layouts, inputs)
 
     @property
     def lock(self) -> threading.RLock:
-        """The lock of those who fill this folder in this process."""
+        """The lock that the threads of this process take to fill this folder."""
         with _locks_lock:
             return _locks.setdefault(str(self.path), threading.RLock())
 
 
 class CacheTable(Rows):
-    """The rows of a cache on disk that is whole, or of those of its shards that are finished."""
+    """The rows of a whole cache on disk, or of the finished shards of one that is not whole."""
 
     def __init__(self, folder: CacheFolder, shards: tuple[ShardRecord, ...], node: Node) -> None:
         self.like(node)
@@ -119,7 +119,7 @@ class CacheTable(Rows):
         self.rows.fill(rows, out, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what reading takes."""
+        """Return the bytes that reading takes."""
         return self.rows.staging_nbytes(num_rows)
 
     def locate(self, row: int, epoch: int) -> str:
@@ -127,9 +127,9 @@ class CacheTable(Rows):
         return self.rows.locate(row, epoch)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"cache({str(self.path)!r})"
 
     def fingerprint(self) -> Any:
-        """Return what it is: the cache it belongs to stands in the chain."""
+        """Return its name only: the chain has the cache that these rows belong to."""
         return ["cache"]

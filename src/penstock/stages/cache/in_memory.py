@@ -21,7 +21,7 @@ _PIECE_NBYTES = 1 << 13  # Each piece of a column without a fixed size is rounde
 
 
 class Store:
-    """The memory of one cache, shared by all streams over it, and freed with the last dataset."""
+    """The memory of one cache, shared by all streams over it, and freed with the last dataset that has it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -51,7 +51,7 @@ class Store:
             return self.pool
 
     def release(self) -> None:
-        """Give back what was set aside, after filling it failed: the next stream tries again."""
+        """Give the memory back, after filling the cache failed: the next stream tries again."""
         if self.account is not None:
             self.account.close()
         self.account = self.pool = None
@@ -80,11 +80,11 @@ class StoredRows(Rows):
         return f"cached row {row}"
 
     def describe(self) -> str:
-        """Return what it is."""
+        """Return the call that made it."""
         return "cache()"
 
     def fingerprint(self) -> Any:
-        """Return what it is: the cache it belongs to stands in the chain."""
+        """Return its name only: the chain has the cache that these rows belong to."""
         return ["cache"]
 
 
@@ -94,7 +94,7 @@ class RowsInMemory(CacheRows):
     def __init__(self, stage: Stage, node: Rows, store: Store) -> None:
         super().__init__(stage, node)
         self.store = store
-        self.chunk_rows = None  # It is in memory from here on.
+        self.chunk_rows = None  # From here on, the rows are in memory.
         self.is_fixed = all(f.storage_shape is not None for f in node.fields)
         self.step_rows = rows_per_block(node, _CHUNK_NBYTES)
 
@@ -125,7 +125,7 @@ class RowsInMemory(CacheRows):
         block = allocate_block(self.fields, self.num_rows, pool.lease, aligned=self.is_batched)
         chunks = -(-self.num_rows // self.step_rows)
         if not self.is_fixed:
-            # Where rows differ in size nobody knows where a chunk goes: fill it all now.
+            # Where rows differ in size, the place of a chunk is only known once all are read: read all now.
             for chunk in range(chunks):
                 self._read_chunk(chunk, block, context.of_epoch(0))
         store.is_filled = np.zeros(chunks, bool)
@@ -136,12 +136,12 @@ class RowsInMemory(CacheRows):
         nbytes = max(1, self.block_nbytes(self.num_rows))
         if self.is_fixed:
             return nbytes
-        # Pieces of pages of their own, joined and put in order at the end.
+        # Pieces have pages of their own. At the end they are joined, and then put in order: three copies.
         chunks = -(-self.num_rows // self.step_rows)
         return 3 * nbytes + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
 
     def cache_nbytes(self) -> dict[int, int]:
-        """Return what filling it will take, if no stream has set that aside yet."""
+        """Return the bytes that filling the cache will take, if no stream has set them aside yet."""
         store = self.store
         own = {} if store.account is not None else {id(store): self._stored_nbytes()}
         return {**super().cache_nbytes(), **own}
@@ -161,7 +161,7 @@ class RowsInMemory(CacheRows):
         self.input.read(slice(start, stop), block.at(np.arange(start, stop)), context)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what filling a chunk takes."""
+        """Return the bytes that filling a chunk takes."""
         return self.input.staging_nbytes(self.step_rows)
 
     def choice(self) -> str:
@@ -175,14 +175,14 @@ class FlowInMemory(CacheFlow):
     def __init__(self, stage: Stage, flow: Flow, store: Store) -> None:
         super().__init__(stage, flow)
         self.store = store
-        self.chunk_rows = None  # It is in memory from here on.
+        self.chunk_rows = None  # From here on, the rows are in memory.
 
     def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:
         """Return the rows of the cache, which is filled first."""
         return Segment(self.table(context)).parcels(row, context)
 
     def cache_nbytes(self) -> dict[int, int]:
-        """Return that nobody knows what it will take, if it is not filled yet."""
+        """Return 0 for this cache until it is filled: how much it will take is not known before."""
         store = self.store
         return {**super().cache_nbytes(), **({} if store.table is not None else {id(store): 0})}
 
@@ -207,7 +207,7 @@ class FlowInMemory(CacheFlow):
 
 
 class _Filling:
-    """Packs parcels into blocks that double in size: a page for each would be too much."""
+    """Packs parcels into blocks that double in size: whole pages for each parcel would be a waste."""
 
     def __init__(self, flow: FlowInMemory, context: Context) -> None:
         self.flow = flow
@@ -237,7 +237,7 @@ class _Filling:
             last = self.blocks[-1].num_rows if self.blocks else 0
             num_rows = max(num_rows, min(2 * last, self.most))
         else:
-            # What rows take is known only of those that are there.
+            # Rows differ in size, and only those of this parcel are known: make room for these.
             nbytes = parcel.block.nbytes + 2 * _PIECE_NBYTES * len(self.flow.fields)
         nbytes = max(nbytes, self.flow.block_nbytes(num_rows))
         pool = self.flow.store.reserve(nbytes, self.context, self.flow.describe())
@@ -248,7 +248,7 @@ class _Filling:
         self.used = 0
 
     def finish(self) -> list[Block]:
-        """Return the blocks, the last one as long as it is full."""
+        """Return the blocks; the last one is cut to the rows that it has."""
         if self.blocks:
             self.blocks[-1].num_rows = self.used
         return [block.finish() for block in self.blocks]

@@ -1,7 +1,8 @@
-"""cache(path): the rows of the first epoch, kept in a folder of `.npy` shards.
+"""cache(path): the rows of the first epoch, stored in a folder of `.npy` shards.
 
-The first pass writes while it hands out rows; later passes, and other processes, read. Whoever fills
-it holds a lock on the folder. Others meanwhile take the rows from the input, and write nothing.
+The first pass writes the cache while it hands out rows; later passes, and other processes, read it. The
+process that fills it holds a lock on the folder. Others meanwhile take the rows from the input, and
+write nothing.
 """
 
 import time
@@ -30,7 +31,7 @@ from penstock.stages.cache.base import CacheFlow, CacheRows
 from penstock.stages.cache.filling import PIECE_NBYTES, Visit, visit
 from penstock.stages.cache.folder import CacheFolder, CacheTable
 
-_POLL_SECONDS = 0.05  # Between two looks for another process that fills the cache.
+_POLL_SECONDS = 0.05  # Between two looks whether another process is still filling the cache.
 
 
 class RowsOnDisk(CacheRows):
@@ -58,15 +59,15 @@ class RowsOnDisk(CacheRows):
         return visit(self.folder, self, self.input)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what making the rows takes, and reading them back."""
+        """Return the bytes that making the rows takes, and reading them back."""
         rows = max(num_rows, rows_per_block(self, PIECE_NBYTES))
-        rows += rows // 4  # The last piece of a shard takes what little is left with it.
+        rows += rows // 4  # The last piece of a shard also takes the few rows that are left.
         varies = any(field.storage_shape is None for field in self.fields)
         copies = 4 if varies else 2
         return self.input.staging_nbytes(rows) + copies * self.block_nbytes(rows)
 
     def choice(self) -> str:
-        """Return where it is, and when it is filled."""
+        """Return where the cache is, and when it is filled."""
         if self.folder.shards() is not None:
             return "on disk, whole: nothing before it is run"
         return "on disk; rows are written when they are first read"
@@ -75,8 +76,8 @@ class RowsOnDisk(CacheRows):
 class FlowOnDisk(CacheFlow):
     """A flow that is written while it is first read; after that, random access.
 
-    The cursor is a row number. Where the cache is not whole, the rows before it are read from the
-    finished shards, and the input goes on from where it stood after the last of them.
+    The cursor is a row number. While the cache is not whole, rows of finished shards are read from these;
+    the rest comes from the input, which goes on from its cursor after the last finished shard.
     """
 
     def __init__(self, stage: Stage, flow: Flow, path: str) -> None:
@@ -86,7 +87,7 @@ class FlowOnDisk(CacheFlow):
         self.shard_rows = default_shard_rows(self)
 
     def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:
-        """Return the rows from a row number on; write them on the way if they are not there."""
+        """Return the rows from a row number on; rows that are not cached yet are written on the way."""
         table = self._whole()
         if table is not None:
             return Segment(table).parcels(row, context)
@@ -98,12 +99,12 @@ class FlowOnDisk(CacheFlow):
 
     def _first_pass(self, row: int, context: Context) -> Iterator[Parcel]:
         filled = self.folder.begin(self.shard_rows)
-        if filled is None:  # Another fills it: its rows are not needed here.
+        if filled is None:  # Another stream or process fills it: only read the input.
             yield from self._input_rows(row, 0, None, None, context)
             return
         streaming.add(str(self.folder.path))
         try:
-            if filled.is_whole:  # Since we looked.
+            if filled.is_whole:  # It was finished since we looked.
                 table = self._whole()
                 assert table is not None
                 yield from Segment(table).parcels(row, context)
@@ -114,7 +115,7 @@ class FlowOnDisk(CacheFlow):
             filled.close()
 
     def _fill(self, filled: ShardFolder, row: int, context: Context) -> Iterator[Parcel]:
-        """Yield rows of finished shards, then those of the input, which are written."""
+        """Yield rows of finished shards, then rows of the input, which are also written."""
         shards = ShardSequence(filled, self, context.allocate, None)
         try:
             start, cursor = shards.num_rows, shards.cursor
@@ -136,7 +137,7 @@ class FlowOnDisk(CacheFlow):
         shards: ShardSequence | None,
         context: Context,
     ) -> Iterator[Parcel]:
-        """Yield the rows of the input from `row` on; it starts with row `start`, at a cursor."""
+        """Yield the rows from `row` on, read from the input at `cursor`, whose next row is row `start`."""
         for parcel in self.input.parcels(cursor, context.of_epoch(0)):
             if shards is not None:
                 shards.add(parcel)
@@ -153,7 +154,7 @@ class FlowOnDisk(CacheFlow):
             del parcel
 
     def table(self, context: Context) -> Rows:
-        """Return the rows, after reading the flow to its end if nobody has."""
+        """Return the cached rows, with random access, after reading the flow to its end if nobody has."""
         while True:
             with self.folder.lock:
                 table = self._whole()
@@ -182,13 +183,13 @@ class FlowOnDisk(CacheFlow):
             filled.close()
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, and the blocks that are read back."""
+        """Return what the input holds, and the blocks that are read back."""
         rows = rows_per_block(self, block_nbytes)
         back = (ahead + 2) * self.block_nbytes(rows) + max(1, ahead) * PIECE_NBYTES
         return back + self.input.holds_nbytes(block_nbytes, ahead)
 
     def choice(self) -> str:
-        """Return where it is, and when it is filled."""
+        """Return where the cache is, and when it is filled."""
         shards = self.folder.shards()
         if shards is not None:
             rows = sum(shard.num_rows for shard in shards)
@@ -198,7 +199,7 @@ class FlowOnDisk(CacheFlow):
 
 _NO_ROW = 1 << 62  # Past any row: nothing is handed out.
 streaming: set[str] = set()
-"""Folders that a stream of this process fills as it is read: only its reader can finish them."""
+"""Folders that a stream of this process fills while it is read: only reading that stream on finishes them."""
 
 
 def _advance(start: int, offset: int) -> int:

@@ -11,7 +11,7 @@ from penstock.stages.cache.in_memory import FlowInMemory, RowsInMemory, Store
 if TYPE_CHECKING:
     from penstock.stages.cache import on_disk
 else:
-    on_disk = lazy("penstock.stages.cache.on_disk")  # It brings much of io along.
+    on_disk = lazy("penstock.stages.cache.on_disk")  # It imports much of io.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Cache(Stage):
         return on_disk.FlowOnDisk(self, flow, self.path)
 
     def anew(self) -> "Cache":
-        """Return a cache of its own for other rows."""
+        """Return a new cache, with a store of its own, for other rows."""
         return Cache(self.path)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         return f"cache({'' if self.path is None else repr(self.path)})"
 
     def fingerprint(self) -> Any:
-        """Return what it is: where it is kept does not matter."""
+        """Return its name only: where the rows are stored does not matter."""
         return ["cache"]

@@ -1,4 +1,4 @@
-"""A shuffle of rows that can be read at random: by index, exact, at no cost in memory."""
+"""A shuffle of rows whose random access is cheap: exact, by index, at no cost in memory."""
 
 from penstock.core.order import Permutation
 from penstock.core.rows import Rows, RowSet, as_index

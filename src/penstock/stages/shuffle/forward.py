@@ -1,4 +1,4 @@
-"""A shuffle of rows that can only be read forward: a window after the other, each mixed by itself."""
+"""A shuffle of rows that can only be read forward: one window after the other, each mixed by itself."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +13,10 @@ from penstock.stages.base.stage import Stage, StageFlow
 
 
 class ShuffledFlow(StageFlow):
-    """Windows of the input, each in random order; the cursor is that of the window, and a count."""
+    """Windows of the input, each in random order.
+
+    The cursor is [number of the window, rows used of it, cursor of the input where the window starts].
+    """
 
     def __init__(self, stage: Stage, flow: Flow, *, seed: int, window_nbytes: int) -> None:
         super().__init__(stage, flow)
@@ -45,11 +48,11 @@ class ShuffledFlow(StageFlow):
                 block.copy_from(window, rows)
                 after = partial(_window_cursor, number, first, size, start, incoming.cursor)
                 yield Parcel(block.finish(), len(rows), after)
-            del window  # Before the next one is made: there is memory for one.
+            del window  # Before the next one is made: there is memory for only one.
             number, done = number + 1, 0
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input keeps, the window, and the blocks made of it."""
+        """Return what the input holds, the window, and the blocks made of it."""
         own = self.block_nbytes(self.window_rows) + 2 * max(block_nbytes, self.block_nbytes(1))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
 

@@ -18,7 +18,7 @@ _STRAGGLER = 0.002  # Seconds between two looks for a thread that still copies f
 
 
 class Layout(Protocol):
-    """How positions fall into windows."""
+    """How the positions of an order are divided into windows."""
 
     @property
     def num_windows(self) -> int:
@@ -26,7 +26,7 @@ class Layout(Protocol):
         ...
 
     def start_of(self, window: int) -> int:
-        """Return the first position of a window; of the one after the last, the number of rows."""
+        """Return the first position of a window; for the window after the last, the number of rows."""
         ...
 
     def window(self, number: int) -> Window:
@@ -35,11 +35,11 @@ class Layout(Protocol):
 
 
 class LoadingNode(Node):
-    """A node whose rows come in windows, and which can read rows of them."""
+    """A node whose rows come in windows, and which can read rows of a window."""
 
     @abstractmethod
     def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
-        """Read some of the rows of a window, as they are kept, to their places in `block`."""
+        """Read some rows of a window, numbered as the window stores them, to their places in `block`."""
 
 
 class _Loaded:
@@ -72,7 +72,7 @@ class Windows:
         self.piece_rows = piece_rows
         self.context = context
         self.looks_ahead = context.ahead >= 2 and layout.num_windows > 1
-        self.lock = threading.RLock()  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self.lock = threading.RLock()  # Not `with self.changed`: Ctrl-C could leave that locked.
         self.changed = threading.Condition(self.lock)
         self.making = threading.Lock()
         self.made: tuple[int, Window] | None = None
@@ -88,7 +88,7 @@ class Windows:
             self.made = None
 
     def copy_all(self, rows: RowSet, numbers: range, out: Block) -> None:
-        """Copy the rows at some positions, of which all are in a few windows that follow each other."""
+        """Copy the rows at some positions, all of which are in the windows `numbers`."""
         for number in numbers:
             start, stop = self.layout.start_of(number), self.layout.start_of(number + 1)
             mine: RowSet
@@ -113,7 +113,7 @@ class Windows:
             loaded.num_used += count(positions)
 
     def load_ahead(self, number: int, share: float) -> None:
-        """Load as much of a window as the use of the one before it has moved on."""
+        """Load a share of a window: as large as the share just used of the window before it."""
         if not self.looks_ahead or number >= self.layout.num_windows:
             return
         loaded = self._begin(number, must=False)
@@ -136,7 +136,7 @@ class Windows:
 
     @contextlib.contextmanager
     def _noting_errors(self) -> Iterator[None]:
-        """Let nobody wait for a window that will not come."""
+        """Note an error, so that no thread waits for a window that will not come."""
         try:
             yield
         except BaseException as error:
@@ -146,11 +146,11 @@ class Windows:
             raise
 
     def _begin(self, number: int, *, must: bool) -> _Loaded | None:
-        """Return a window, with room for its rows; without `must` only if there is room now."""
+        """Return a window, with room for its rows; without `must`, None if there is no room now."""
         with self.lock:
             if number in self.loaded:
                 return self.loaded[number]
-        # Making the table takes a while, and the threads that copy from another window need no part in it.
+        # Not under `lock`: making the table takes a while, and threads copy from another window meanwhile.
         if not self.making.acquire(blocking=must):
             return None
         try:
@@ -162,20 +162,18 @@ class Windows:
         with self.lock:
             if number in self.loaded:
                 return self.loaded[number]
-            # The windows before the one in use are done with once the last thread lets go of them.
+            # Windows before the one in use are finished once the last thread lets go of them.
             still_used = 1 if self.looks_ahead else 0
             over = [one for one in self.loaded if one < number - still_used]
             if not must and not all(self.loaded[old].is_used_up for old in over):
-                return (
-                    None  # A thread that is slow to start on its block would have to load it again.
-                )
+                return None  # A thread that is late with its block would have to load an old window again.
             for old in over:
                 self.retired.append(weakref.ref(self.loaded.pop(old)))
             if not must and self._has_retired():
                 return None
             while self._has_retired() and self.error is None:
-                # Nobody tells when a thread drops its reference, but it can't keep it for long: it
-                # is copying one block.
+                # Nothing notifies us when a thread drops its reference. It does so soon: it is only
+                # copying one block.
                 self.changed.wait(_STRAGGLER)
             if self.error is not None:
                 raise self.error

@@ -7,7 +7,7 @@ from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage, StageFlow
 from penstock.stages.cache.base import CacheFlow
 
-_SCATTER_NBYTES = 48 << 20  # What a thread takes that scatters rows to scratch.
+_SCATTER_NBYTES = 48 << 20  # Bytes that each thread takes to scatter rows to scratch files.
 
 
 class ShuffledCache(StageFlow):
@@ -31,11 +31,11 @@ class ShuffledCache(StageFlow):
         return Segment(rows).parcels(cursor, context)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the cache takes, and the windows of one on disk."""
+        """Return what the cache holds, and the windows if it is on disk."""
         own = self.input.holds_nbytes(block_nbytes, ahead)
         if self.input.chunk_rows is None:
             return own
-        # How many rows there are is not known yet: as many as it takes for a full window.
+        # How many rows there are is not known yet: assume enough for a full window.
         rows = rows_per_block(self, self.window_nbytes)
         windows = (1 if ahead < 2 else 2) * self.block_nbytes(rows)
         return own + 2 * windows + (_SCATTER_NBYTES * max(1, ahead) if self.exact else 0)

@@ -1,8 +1,8 @@
-"""The exact shuffle of what does not fit: rows are scattered to buckets on scratch disk.
+"""The exact shuffle of data that does not fit in memory: rows are scattered to buckets in scratch files.
 
 One pass reads the data from front to back and writes each row to the bucket that its position
-falls into. A bucket is then as large as a window: it is read at once, and put into order in memory.
-The order is the very one that the data would have in memory.
+falls into. A bucket is as large as a window: it is read at once, and put into order in memory. The
+order is the same that data in memory would get.
 """
 
 import os
@@ -38,7 +38,7 @@ _PIECE_NBYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Positions cut into buckets; a bucket keeps its rows in the order of their numbers."""
+    """Positions divided into buckets; a bucket stores its rows in the order of their numbers."""
 
     order: Permutation
     bucket_rows: int
@@ -53,7 +53,7 @@ class Buckets:
         return min(self.order.num_rows, window * self.bucket_rows)
 
     def window(self, number: int) -> Window:
-        """Return one bucket: where the row of each position is kept in it."""
+        """Return one bucket, with the place in it of the row at each position."""
         start = self.start_of(number)
         positions = np.arange(start, self.start_of(number + 1))
         by_row = np.argsort(self.order.rows(positions), kind="stable")
@@ -89,7 +89,7 @@ class ScatteredRows(StageRows, LoadingNode):
         return self.order(epoch).rows(as_index(rows))
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Copy rows from their buckets, after the pass that fills these."""
+        """Copy rows from their buckets, after the pass that fills the buckets."""
         if not count(rows):
             return
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
@@ -105,7 +105,7 @@ class ScatteredRows(StageRows, LoadingNode):
         windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
 
     def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
-        """Read rows of a bucket from scratch."""
+        """Read rows of a bucket from the scratch files."""
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
         out = block.span(rows.start, rows.stop)
         scratch = self._scratch(context, buckets)
@@ -124,7 +124,7 @@ class ScatteredRows(StageRows, LoadingNode):
         return max(buckets, scattering) + self.input.retained_nbytes(ahead)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return nothing: what is needed is kept."""
+        """Return 0: all that reading takes is retained, and counted by `retained_nbytes`."""
         return 0
 
     def choice(self) -> str:
@@ -148,7 +148,7 @@ class _Chunk:
     counts: Index
     """How many rows of the chunk go to each bucket."""
     targets: Index
-    """Where the first of them goes, for each bucket."""
+    """For each bucket, where in the scratch files the first of these rows goes."""
 
 
 class _Scratch:
@@ -178,7 +178,7 @@ class _Scratch:
         self.files = []
 
     def _begin(self, chunk: int) -> _Chunk:
-        """Say where the rows of a chunk go: in its bucket, each after those of the chunks before."""
+        """Return where the rows of a chunk go: in each bucket, after the rows of the chunks before."""
         start = chunk * self.node.step_rows
         stop = min(start + self.node.step_rows, self.node.num_rows)
         owners = self.buckets.order.positions(np.arange(start, stop)) // self.buckets.bucket_rows
@@ -207,18 +207,18 @@ class _Scratch:
                 _write_all(
                     file, memory[first * width : last * width], int(chunk.targets[bucket]) * width
                 )
-            # The pages are not read again before much else is: they only push out better ones.
+            # These pages are not read again soon: they would only push others out of the page cache.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self, first: int, out: Block) -> None:
-        """Read the rows from `first` on from scratch, as many as `out` has room for."""
+        """Read the rows from `first` on from the scratch files, as many as `out` has room for."""
         for reader, width, sink in zip(self.readers, self.widths, out.sinks, strict=True):
             assert isinstance(sink, Fixed)
             if width == 0:
                 continue
             memory = raw_rows(sink.rows, 1).reshape(-1)
             assert len(memory) == out.num_rows * width
-            # Past the page cache: nothing of it is read twice.
+            # Past the page cache: no bucket is read twice.
             reader.read_into(memory, first * width)
 
 

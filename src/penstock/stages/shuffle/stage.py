@@ -1,4 +1,4 @@
-"""The declaration of a shuffle, and which of the five ways it takes."""
+"""The declaration of a shuffle, and which of the five kinds of shuffle it makes."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from penstock.stages.shuffle.windowed import WindowedRows
 if TYPE_CHECKING:
     from penstock.stages.shuffle import scatter
 else:
-    scatter = lazy("penstock.stages.shuffle.scatter")  # It brings much of io along.
+    scatter = lazy("penstock.stages.shuffle.scatter")  # It imports much of io.
 
 WINDOW_NBYTES = 64 << 20
 LARGE_ROW_NBYTES = 1 << 16
@@ -23,7 +23,7 @@ LARGE_ROW_NBYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Shuffle(Stage):
-    """A random order given by `seed`; `window` bounds how far rows that only flow are mixed."""
+    """A random order given by `seed`; where rows are mixed in windows, `window` is the bytes of one."""
 
     seed: int
     exact: bool = False
@@ -38,7 +38,7 @@ class Shuffle(Stage):
             )
 
     def of_rows(self, rows: Rows) -> Node:
-        """Return the rows in random order: by index where a random read a row costs little."""
+        """Return the rows in random order: by index where a random read for each row costs little."""
         # Large rows are worth a random read each, unless others must be decoded with them.
         is_small = rows.row_nbytes < LARGE_ROW_NBYTES or (rows.chunk_rows or 1) > 1
         if rows.chunk_rows is None or not is_small:
@@ -48,7 +48,7 @@ class Shuffle(Stage):
         return WindowedRows(self, rows, seed=self.seed, window_nbytes=self.window_nbytes)
 
     def of_flow(self, flow: Flow) -> Node:
-        """Return the rows in random order: window after window, unless a cache stands before."""
+        """Return the rows in random order: window after window, unless a cache comes right before."""
         if isinstance(flow, CacheFlow):
             return ShuffledCache(self, flow, window_nbytes=self.window_nbytes, exact=self.exact)
         if self.exact:
@@ -64,13 +64,13 @@ class Shuffle(Stage):
         return WINDOW_NBYTES if self.window is None else self.window
 
     def notes(self, node: Node) -> tuple[str, ...]:
-        """Return what a shuffle after `batch` does, which is seldom meant."""
+        """Return what a shuffle after `batch` does, since it is seldom what is wanted."""
         if not node.is_batched:
             return ()
         return ("shuffle after batch mixes whole batches, not the rows in them.",)
 
     def describe(self) -> str:
-        """Return the call."""
+        """Return the call that made it."""
         words = [f"seed={self.seed}"]
         words += ["exact=True"] if self.exact else []
         words += [f"window={self.window}"] if self.window is not None else []

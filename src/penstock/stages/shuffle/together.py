@@ -1,4 +1,4 @@
-"""Work that the threads who need its result do together, a piece each."""
+"""Work that the threads that need its result do together, a piece at a time each."""
 
 import threading
 from collections.abc import Callable
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """So many pieces of work, each begun once and in order, done by whichever threads come along.
+    """Pieces of work, each begun once and in order, done by whichever threads need the result.
 
-    What `begin` returns for a piece is handed to `work`; `finish` is called after the last one. An error in
-    any of them ends all of it: whoever waits for it gets that error.
+    What `begin` returns for a piece is handed to `work`; `finish` is called after the last piece. An error
+    in any of the three ends all of the work: every thread that waits for it gets that error.
     """
 
     def __init__(
@@ -21,14 +21,12 @@ class Together(Generic[T]):
         work: Callable[[T], None],
         finish: Callable[[], None] | None = None,
     ) -> None:
-        """Make it; `begin` runs under a lock, one piece after the other, `work` side by side."""
+        """Describe the work; `begin` runs under a lock, for one piece after the other, `work` on many threads."""
         self.num_pieces = num_pieces
         self._begin = begin
         self._work = work
         self._finish = finish
-        self._lock = (
-            threading.RLock()
-        )  # Of its own: Ctrl-C can leave the one of a condition locked.
+        self._lock = threading.RLock()  # Not `with self._changed`: Ctrl-C could leave that locked.
         self._changed = threading.Condition(self._lock)
         self._num_begun = 0
         self._num_done = 0
@@ -56,7 +54,7 @@ class Together(Generic[T]):
         return True
 
     def complete(self) -> None:
-        """Do what nobody has begun, and wait for the rest."""
+        """Do the pieces that nobody has begun, and wait for the others."""
         while self.do_next():
             pass
         with self._lock:

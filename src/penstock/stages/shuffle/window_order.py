@@ -27,9 +27,9 @@ class Window:
 
     start: int
     blocks: Index
-    """The numbers of its blocks, lowest first: so they are read and kept."""
+    """The numbers of its blocks, lowest first: the order in which they are read and stored."""
     table: Index
-    """For each position, the row to take, counted through the blocks as they are kept."""
+    """For each position, the row to take, counted through the blocks as they are stored."""
 
     @property
     def num_rows(self) -> int:
@@ -48,7 +48,7 @@ class WindowOrder:
     words: tuple[int, ...]
     lanes: int = field(init=False)
     columns: int = field(init=False)
-    """Blocks of a lane, over all windows."""
+    """How many blocks a lane has, over all windows."""
     num_windows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,9 +75,9 @@ class WindowOrder:
         """Return how well rows are mixed, from 0 (file order) to 1 (perfect).
 
         If all rows of a block are alike, the mean over `_SPREAD` rows of a window varies more than
-        it would after a perfect shuffle, since two of them are of one block too often. This is the
-        ratio of the two variances. Rows that follow each other are of different lanes, and so of
-        different blocks: a batch is mixed better than that, and batches among each other as it says.
+        it would after a perfect shuffle, since two of these rows are of one block too often. The result
+        is the ratio of the two variances. Rows that follow each other are of different lanes, and so of
+        different blocks: rows within a batch are mixed better than this figure, batches just as it says.
         """
         if self.is_whole or self.num_rows <= self.block_rows:
             return 1.0
@@ -132,7 +132,7 @@ def _window(order: WindowOrder, number: int) -> Window:
     places[by_number] = np.arange(len(blocks))
     words = (*order.words, 2, number)
     if number == order.num_windows - 1:
-        # It may end within a lane, or within a block: it is mixed as one.
+        # The last window may end within a lane, or within a block: it is mixed as a whole, without lanes.
         drawn, offsets = np.divmod(Permutation(size, words).rows(np.arange(size)), order.block_rows)
         return Window(start, blocks[by_number], places[drawn] * order.block_rows + offsets)
     table = lane_orders(places, order.block_rows, order.lanes, words)
@@ -140,9 +140,9 @@ def _window(order: WindowOrder, number: int) -> Window:
 
 
 def _blocks(order: WindowOrder, first: int, last: int) -> Index:
-    """Return the numbers of the blocks from `first` to `last` of the random order of blocks.
+    """Return the numbers of the blocks at places `first` to `last` of the random order of blocks.
 
-    A last block that is not full stays last, so that every other place has as many rows.
+    A last block that is not full stays last, so that every other place has a full block.
     """
     full = order.num_rows // order.block_rows
     places = np.arange(first, last)

@@ -12,7 +12,7 @@ from penstock.stages.shuffle.loading import LoadingNode, Windows
 from penstock.stages.shuffle.window_order import Window, WindowOrder
 
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
-_TABLE_NBYTES = 16  # Bytes a row of the tables of a window.
+_TABLE_NBYTES = 16  # Bytes for each row in the tables of a window.
 
 
 class WindowedRows(StageRows, LoadingNode):
@@ -38,7 +38,7 @@ class WindowedRows(StageRows, LoadingNode):
         return self.order(epoch).rows(as_index(rows))
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
-        """Copy rows from their windows; rows from here and there are read one by one."""
+        """Copy rows from their windows; rows scattered over more than two windows are read from the input."""
         if not count(rows):
             return
         order = self.order(context.epoch)
@@ -80,7 +80,7 @@ class WindowedRows(StageRows, LoadingNode):
         return windows * one + self.input.retained_nbytes(ahead)
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return what loading a piece of a window takes."""
+        """Return the bytes that loading a piece of a window takes."""
         return self.input.staging_nbytes(max(num_rows, self.piece_rows))
 
     @property

@@ -1,0 +1,210 @@
+"""The threads, buffers and processes of one stream, and how they are let go of."""
+
+import _thread
+import copy
+import threading
+from collections.abc import Iterator
+from functools import partial
+from time import perf_counter
+
+from penstock.core.clock import Clock
+from penstock.core.fingerprint import walk
+from penstock.core.resources import Resources
+from penstock.core.rows import Context, Cursor, Executor, Inline, Parcel
+from penstock.core.skipped import Skipped
+from penstock.engine.functions.hand_over import HandOver, trailing_maps
+from penstock.engine.functions.placement import Decision, decide
+from penstock.engine.functions.remote import RemoteMap
+from penstock.engine.functions.task import FunctionNode
+from penstock.engine.plan import Plan
+from penstock.engine.stream.threads import Pump, Threads
+from penstock.engine.stream.tuning import Tuner
+from penstock.errors import BudgetError
+from penstock.memory import Account, Pool, process_ledger
+from penstock.stages.base.segment import Segment, as_flow
+from penstock.stages.map import MappedRows
+
+SHORT_SECONDS = 100e-6
+"""Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
+_GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
+
+
+class Engine:
+    """The threads and buffers of a stream.
+
+    It must not refer to the stream: else a stream that nobody refers to would never be collected and closed.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Open nothing yet: the stream must have the engine before, to close what was opened if `open` fails."""
+        self._plan = plan
+        self.clock = Clock()
+        self.skipped = Skipped(plan.max_errors)
+        self.resources = Resources()
+        self.decisions: list[str] = []
+        self.threads: Threads | None = None
+        self.tuner: Tuner | None = None
+        self.pump: Pump | None = None
+        self.source: Iterator[Parcel] = iter(())
+        self.parcels: Iterator[Parcel] = iter(())
+        self.hand_over: HandOver | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self.account = Account(process_ledger, plan.node.describe())
+        self.pool = Pool(self.account)
+
+    def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
+        """Take the memory, start the threads, and fill the caches."""
+        plan = self._plan
+        self.account.open(
+            budget=plan.budget, need=plan.need, want=plan.total, why="its smallest blocks"
+        )
+        if plan.is_threaded:
+            self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
+            self.threads.resize(plan.threads)
+            if plan.is_tuned:
+                self.tuner = Tuner(self.threads, plan.threads)
+        self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
+
+    def _start(
+        self, plan: Plan, epoch: int, cursor: Cursor, *, by_element: bool
+    ) -> Iterator[Parcel]:
+        executor: Executor = self.threads or Inline()
+        flow = plan.flow
+        if by_element and (maps := self._short_maps(plan)):
+            self.hand_over = HandOver(maps, epoch, self.clock)
+            flow = as_flow(self.hand_over.rows)
+            if self.threads is not None and self.tuner is not None:
+                # The consumer calls the functions itself, and threads disturb it: one, more only if it waits.
+                self.threads.resize(1)
+                self.threads.ahead = 2
+        context = Context(
+            epoch,
+            self.pool.lease,
+            executor,
+            self.clock,
+            self.resources,
+            plan.block_nbytes,
+            plan.ahead,
+            plan.budget,
+            plan.scratch,
+            self._place(plan),
+            self.skipped,
+        )
+        for node in walk(plan.node):
+            for error in node.skipped_files:
+                # A copy: an error that is raised gets a note and a traceback, not meant for the next stream.
+                self.skipped.add(copy.copy(error))
+        self.source = flow.parcels(cursor, context)
+        # Blocks of a segment are made ahead by the threads themselves; anything else needs a
+        # thread that asks for the next parcel while the consumer is busy.
+        if self.threads is None or isinstance(flow, Segment):
+            return self.source
+        self.pump = Pump(self.source, self.threads, self.clock)
+        self.pump.start()
+        return self.pump
+
+    def _short_maps(self, plan: Plan) -> list[MappedRows]:
+        """Return the last maps of a chain if they are short enough to be called at the hand-over."""
+        if plan.processes:
+            return []
+        left = SHORT_SECONDS
+        found: list[MappedRows] = []
+        for node in reversed(trailing_maps(plan.node)):
+            if plan.is_threaded:
+                decision = decide(node, plan.processes)
+                if decision.num_processes or decision.seconds is None:
+                    break
+                left -= decision.seconds
+                if left < 0:
+                    break
+                self.decisions.append(f"{decision.stage} at the hand-over: {decision.reason}")
+            found.insert(0, node)
+        return found
+
+    def _place(self, plan: Plan) -> dict[int, RemoteMap]:
+        """Decide where the user's functions run, and start the worker processes for them."""
+        placement: dict[int, RemoteMap] = {}
+        handed = {id(node) for node in self.hand_over.maps} if self.hand_over else set()
+        for node in walk(plan.node):
+            if isinstance(node, FunctionNode) and id(node) not in handed:
+                if not plan.is_threaded and not plan.processes:
+                    continue  # All runs on the consumer's thread: nothing to decide.
+                decision = decide(node, plan.processes)
+                if decision.num_processes:
+                    make = partial(
+                        RemoteMap, node, decision, plan.block_nbytes, plan.budget, plan.retries
+                    )
+                    try:
+                        placement[id(node)] = self.resources.get(("workers", id(node)), make)
+                    except BudgetError as error:
+                        if plan.processes is not None:
+                            raise
+                        decision = Decision(decision.stage, 0, f"no room for processes: {error}")
+                self.decisions.append(str(decision))
+        return placement
+
+    def next_parcel(self) -> tuple[Parcel | None, float]:
+        """Return the next parcel, and the seconds it was waited for."""
+        started = perf_counter()
+        parcel = next(self.parcels, None)
+        waited = perf_counter() - started
+        if self.tuner is not None and parcel is not None:
+            self.tuner.handed_out(parcel.block.nbytes, waited)
+        return parcel, waited
+
+    def all_decisions(self) -> tuple[str, ...]:
+        """Return what was decided before the first block, and while it ran."""
+        return (*self.decisions, *(self.tuner.decisions if self.tuner is not None else ()))
+
+    def abandon(self) -> None:
+        """Close, when the stream was collected instead of closed.
+
+        The garbage collector runs this in any thread, maybe one of ours, and under any lock, maybe
+        that of the ledger: only another thread can wait for ours to end without a deadlock.
+        """
+        if self.threads is None:
+            self.close()
+            return
+        done = threading.Lock()
+        done.acquire()
+
+        def close() -> None:
+            try:
+                self.close()
+            finally:
+                done.release()
+
+        try:
+            # Not threading.Thread: starting one takes locks that this thread may hold.
+            _thread.start_new_thread(close, ())
+        except RuntimeError:  # The interpreter is about to end.
+            self.close()
+            return
+        done.acquire(timeout=_GRACE_SECONDS)
+
+    def close(self) -> None:
+        """End the threads and processes, and give the memory back; what Ctrl-C interrupts is done at the next try."""
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._is_closed = True
+            self._close()
+        except BaseException:
+            # Ctrl-C while it waited: what is left is closed when the stream is collected.
+            self._is_closed = False
+            raise
+
+    def _close(self) -> None:
+        if self.threads is not None:
+            self.threads.stop()
+        if self.pump is not None:
+            self.pump.close()
+        close = getattr(self.source, "close", None)
+        if close is not None:
+            close()
+        if self.threads is not None:
+            self.threads.close()
+        self.resources.close()
+        self.pool.close()
