@@ -20,7 +20,7 @@ class Model:
 
     rows: Callable[[int], list[Row]]
     kind: str = "rows"
-    """'rows' can be had by number, a 'flow' can't, a 'cached' flow can once it is full."""
+    """'rows' have random access, a 'flow' has none, a 'cached' flow has once it is full."""
     num_shuffles: int = 0
     is_batched: bool = False
 

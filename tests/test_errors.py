@@ -251,7 +251,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "prefetch below 0": (
         lambda: ds().prefetch(-2),
         ValueError,
-        "prefetch must be at least 0, got -2",
+        "prefetch must be at least -1, got -2",
     ),
     "an epoch below 0": (
         lambda: ds().stream(epoch=-1),

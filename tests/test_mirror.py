@@ -66,5 +66,23 @@ def test_every_format_and_framework_in_a_folder_has_a_folder_of_tests():
     assert not [str(one) for one in folders if not any((TESTS / one).glob("test_*.py"))]
 
 
+# Pairs of modules whose names differ by an ending, each with the reason why nobody takes one for the other.
+ALIKE = {
+    ("shard", "shards"),  # the stage, and the folders that write() makes
+    ("reader", "reading"),  # a folder of what formats are made from
+    ("stage", "stages"),  # a stage, in the folder of stages
+    ("feed", "feeds"),  # a feed, in the folder of feeds
+}
+
+
+def test_no_two_modules_have_names_that_differ_by_an_ending():
+    stems = {path.stem for path in PACKAGE.rglob("*.py")} | {
+        path.name for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file()
+    }
+    endings = ("s", "es", "ed", "d", "ing", "er", "ers", "r")
+    alike = {(one, one + ending) for one in stems for ending in endings if one + ending in stems}
+    assert alike <= ALIKE
+
+
 def test_what_is_across_is_there():
     assert not [name for name in ACROSS if not (TESTS / name).exists()]

@@ -1,6 +1,9 @@
 """What users import and see: the names, their signatures, the tree of errors, and how things show themselves."""
 
+import importlib
 import inspect
+import pkgutil
+import re
 import subprocess
 import sys
 import typing
@@ -14,11 +17,11 @@ from penstock import errors
 
 # All of the interface. A name that comes or goes is announced in CHANGELOG.md.
 NAMES = """
-    AccessError ArraySpec BudgetError DataError Dataset DiskFullError Explanation FileChangedError FileError
-    FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError PenstockWarning
+    AccessError ArraySpec BudgetError CannotPickle DataError Dataset DiskFullError Explanation FileChangedError
+    FileError FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError PenstockWarning
     ReadError RecordError Report SpecMismatchError StaleCacheError StateError Stream StreamClosedError
-    TargetExistsError TensorFeature VarFeature WriteError concatenate fit_arrays from_arrays from_files
-    from_generator from_tfrecord interleave mix spec_of tfrecord zip
+    TargetExistsError TensorFeature VarFeature WorkersUnavailable WriteError concatenate fit_arrays from_arrays
+    from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 DATASET = """
     batch cache enumerate explain filter map node options padded_batch prefetch reduce repeat shard shuffle
@@ -27,6 +30,7 @@ DATASET = """
 # Each error, with the one that it is derived from; what Python calls it stands behind the comma.
 TREE = {
     "BudgetError": "PenstockError, MemoryError",
+    "CannotPickle": "PenstockError, TypeError",
     "FunctionError": "PenstockError, RuntimeError",
     "LengthError": "PenstockError, ValueError",
     "RecordError": "PenstockError, ValueError",
@@ -34,6 +38,7 @@ TREE = {
     "StaleCacheError": "PenstockError, ValueError",
     "StateError": "PenstockError, ValueError",
     "StreamClosedError": "PenstockError, RuntimeError",
+    "WorkersUnavailable": "PenstockError, RuntimeError",
     "FileError": "PenstockError",
     "DataError": "FileError, ValueError",
     "AccessError": "DataError, PermissionError",
@@ -81,6 +86,21 @@ def test_every_error_of_ours_is_in_one_tree_and_exported():
     }
     assert bases == {"PenstockError": "Exception", **TREE}
     assert all(getattr(ps, name) is kind for name, kind in ours.items())
+
+
+def test_no_error_of_ours_is_defined_elsewhere_but_those_that_are_caught_on_the_way():
+    for module in pkgutil.walk_packages(ps.__path__, "penstock."):
+        if "feeds" not in module.name:
+            importlib.import_module(module.name)
+
+    def below(kind: type) -> set[type]:
+        return {kind} | {more for one in kind.__subclasses__() for more in below(one)}
+
+    elsewhere = {
+        one.__name__ for one in below(ps.PenstockError) if one.__module__ != "penstock.errors"
+    }
+    # Of a pool of workers, which stands behind a FunctionError; of a line without an end, a DataError.
+    assert elsewhere == {"PoolClosed", "RemoteError", "WorkerDied", "UnclosedError"}
 
 
 @pytest.mark.parametrize(
@@ -148,20 +168,33 @@ def test_choices_are_literals():
     assert "tfrecord" in str(inspect.signature(ps.Dataset.write).parameters["format"].annotation)
 
 
-@pytest.mark.parametrize("name", [n for n in DATASET if n not in ("node", "options", "spec")])
-def test_every_argument_of_a_method_is_explained_where_it_is_used(name: str):
-    method = getattr(ps.Dataset, name)
-    text = inspect.getdoc(method) or ""
-    for argument in arguments(method):
-        assert f"`{argument}`" in text or f"{argument}:" in text or f"{argument}," in text, argument
+METHODS = {
+    f"Dataset.{name}": getattr(ps.Dataset, name)
+    for name in DATASET
+    if name not in ("node", "options", "spec")
+}
+FUNCTIONS = {
+    name: getattr(ps, name) for name in NAMES if inspect.isfunction(getattr(ps, name, None))
+}
+
+
+@pytest.mark.parametrize("name", [*METHODS, *FUNCTIONS])
+def test_every_argument_is_explained_where_it_is_used(name: str):
+    function = METHODS.get(name) or FUNCTIONS[name]
+    text = inspect.getdoc(function) or ""
+    for argument in arguments(function):
+        assert f"`{argument}`" in text or re.search(rf"^\s+{argument}: ", text, re.MULTILINE), (
+            argument
+        )
 
 
 def test_prefetch_is_an_option_as_well():
     ds = ps.from_arrays(np.arange(100)).batch(10)
     assert ds.prefetch(0).options == ds.with_options(prefetch=0).options
     assert ds.with_options(prefetch=0).explain().threads == 0
-    assert ds.prefetch(-1).options == ds.options
-    with pytest.raises(ValueError, match="prefetch must be at least 0, got -3"):
+    assert ds.prefetch(0).prefetch(-1).explain() == ds.explain()
+    assert ds.prefetch(0).prefetch().explain() == ds.explain()
+    with pytest.raises(ValueError, match="prefetch must be at least -1, got -3"):
         ds.prefetch(-3)
 
 

@@ -10,6 +10,7 @@ from penstock.engine.stream import Report, Stream
 from penstock.errors import (
     AccessError,
     BudgetError,
+    CannotPickle,
     DataError,
     DiskFullError,
     FileChangedError,
@@ -27,6 +28,7 @@ from penstock.errors import (
     StateError,
     StreamClosedError,
     TargetExistsError,
+    WorkersUnavailable,
     WriteError,
 )
 from penstock.makers import (
@@ -51,6 +53,7 @@ __all__ = [
     "AccessError",
     "ArraySpec",
     "BudgetError",
+    "CannotPickle",
     "DataError",
     "Dataset",
     "DiskFullError",
@@ -75,6 +78,7 @@ __all__ = [
     "TargetExistsError",
     "TensorFeature",
     "VarFeature",
+    "WorkersUnavailable",
     "WriteError",
     "concatenate",
     "fit_arrays",

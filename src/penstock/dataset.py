@@ -80,7 +80,7 @@ class Dataset(Outlets):
 
     def shuffle(
         self,
-        *positional: Never,  # A buffer size, as tf.data has it, is told what to write instead.
+        *positional: Never,  # A buffer size, as tf.data has it, gets an error that says what to write instead.
         seed: int | None = 0,
         exact: bool = False,
         window: int | str | None = None,
@@ -90,17 +90,18 @@ class Dataset(Outlets):
         Arrays in memory, and rows of 64 KB and more, are shuffled exactly, at no cost in memory. Smaller
         rows on storage are shuffled in windows: random blocks of about 64 KB each, mixed over `window`
         bytes. Rows that can only be read forward are mixed within `window` bytes of rows that follow
-        each other. `explain()` tells which it is, and its mixing: how much the means of 100 rows each
-        would vary after a true shuffle, over how much they vary here, for data sorted so badly that all
-        rows of a block are alike. 1 is a true shuffle, near 0 the order of the file.
+        each other. `explain()` says which it is, and its mixing, from 0 (the order of the file) to 1 (a true
+        shuffle). Mixing is measured on the worst data: all rows of a block alike. Average every 100 rows that
+        follow each other; mixing is how much these averages differ after a true shuffle, divided by how much
+        they differ after this one.
 
         Args:
-            positional: None: there is no buffer size.
+            positional: Nothing: a shuffle needs no buffer size.
             seed: The order it stands for; None draws a seed now, and keeps it.
             exact: The very order that the rows would have in memory, for data that does not fit there:
                 each epoch writes it to scratch files once, and reads them back. Needs random access.
             window: How far rows are mixed where they are not shuffled exactly, in bytes or like "1GB";
-                by default 64 MB, which then is also the memory it takes, once or twice.
+                by default 64 MB. A window is held in memory, and the next one as well if there is room.
 
         >>> import numpy as np, penstock as ps
         >>> ds = ps.from_arrays(np.arange(5)).shuffle(seed=7)
@@ -249,6 +250,10 @@ class Dataset(Outlets):
     def shard(self, num_shards: int, index: int) -> "Dataset":
         """Return rows index, index + num_shards, index + 2 * num_shards, and so on.
 
+        Args:
+            num_shards: How many shards the rows are dealt to, one after the other.
+            index: Which of them this is, from 0 to num_shards - 1.
+
         >>> import numpy as np, penstock as ps
         >>> list(map(int, ps.from_arrays(np.arange(7)).shard(3, 1)))
         [1, 4]
@@ -288,7 +293,7 @@ class Dataset(Outlets):
             buffer_size: How many. 0 makes each batch when it is asked for. None, or -1 as in tf.data, is
                 found by itself: work is done ahead without this call, too.
         """
-        return self.with_options(prefetch=None if buffer_size == -1 else buffer_size)
+        return self.with_options(prefetch=-1 if buffer_size is None else buffer_size)
 
     def with_options(
         self,
@@ -308,13 +313,13 @@ class Dataset(Outlets):
             memory: The budget of all that the library holds, in bytes or like "512MB"; by default half
                 of what is free to this process, and at most 2 GiB.
             threads: How many work ahead; 0 is none. By default one a core, tuned while it runs.
-            prefetch: How many batches are made ahead; 0 makes each when it is asked for.
+            prefetch: How many batches are made ahead; 0 makes each when it is asked for, -1 is found by itself.
             processes: How many run the functions of `map` and `filter`; 0 runs them on threads. By
                 default measured: a function that holds the interpreter lock goes to processes.
             retries: How often a block is tried again when such a process dies.
             scratch: The folder for what `shuffle(exact=True)` writes; by default the temporary one.
-            on_error: "skip" leaves bad rows out, and counts and lists them in the report. What can have
-                bad rows is then read forward, without a length.
+            on_error: "skip" skips bad rows, and counts and lists them in the report. What can have bad rows
+                is then read forward, without a length.
             max_errors: How many errors may be skipped (a chunk or file that can't be read is one); the
                 next is raised.
 

@@ -42,6 +42,14 @@ class StreamClosedError(PenstockError, RuntimeError):
     """The stream was closed while it was being read."""
 
 
+class WorkersUnavailable(PenstockError, RuntimeError):
+    """Worker processes cannot be started here; the message says why."""
+
+
+class CannotPickle(PenstockError, TypeError):
+    """A function cannot be sent to another process; the message says what in it is to blame."""
+
+
 class RecordError(PenstockError, ValueError):
     """A single record can't be decoded: it is damaged, or not what was asked for.
 

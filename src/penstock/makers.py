@@ -121,8 +121,8 @@ def from_files(
         size: The (height, width) that images are resized to.
         storage_options: What fsspec needs to know to read URLs, such as credentials. It travels with
             the dataset when that is pickled, and is never printed.
-        on_error: A file that can't be opened, or is not like the first, is an error here; "skip" leaves
-            it out and names it in each report. What turns out bad later is a matter of `with_options`.
+        on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,
+            and names it in each report. What turns out bad later is a matter of `with_options`.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -159,8 +159,8 @@ def from_tfrecord(
         paths: A path, a list, a glob, a folder or a URL; files come one after the other.
         features: A nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; by default they
             are inferred from the first records.
-        compression: How the files are packed; by default told by their first bytes. Packed files are
-            read forward.
+        compression: How the files are packed: "GZIP", "ZLIB", or "" for not at all; by default found in
+            their first bytes. Packed files are read forward.
         verify: Whether both checksums of each record are checked.
         raw: Whether each record is given as bytes, without features.
         index: Whether one scan finds where records begin (8 bytes of memory each), which is kept in the
@@ -204,7 +204,7 @@ def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users k
 
 
 def concatenate(*datasets: Dataset) -> Dataset:
-    """Return all rows of the first dataset, then all of the next, and so on.
+    """Return the rows of all `datasets`: all of the first, then all of the next, and so on.
 
     >>> import numpy as np, penstock as ps
     >>> a = ps.from_arrays(np.arange(2))

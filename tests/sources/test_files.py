@@ -21,13 +21,22 @@ def test_every_format_has_a_module_with_one_opener() -> None:
         assert callable(importlib.import_module(f"penstock.sources.{one.module}").open_format)
 
 
+def test_every_format_is_in_the_tables_of_bad_files_and_of_urls() -> None:
+    from tests.sources import bad_files, test_files_behind_a_password
+
+    for table in (bad_files.KINDS, test_files_behind_a_password.KINDS):
+        words = {word for name in table for word in name.split()}
+        # Images and lines of text have tests of their own beside the tables.
+        assert {name for name in FORMATS if name not in ("images", "text")} <= words
+
+
 def test_no_two_formats_share_an_ending() -> None:
     suffixes = [suffix for one in FORMATS.values() for suffix in one.suffixes]
     assert len(suffixes) == len(set(suffixes))
 
 
 def test_a_format_that_is_unknown_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"one of npy, npz, raw, .*images, got 'xyz'"):
+    with pytest.raises(ValueError, match=r"one of npy, npz, raw, .*images.*, got 'xyz'"):
         ps.from_files(tmp_path, format="xyz")
     (tmp_path / "a.weights").write_bytes(b"")
     with pytest.raises(DataError, match=r"a\.weights.*can't be told from '\.weights'.*format="):

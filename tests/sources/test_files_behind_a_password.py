@@ -1,6 +1,7 @@
 """storage_options: they reach every reader of every format, and no message, repr or saved file."""
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,63 @@ def test_options_that_are_none_are_refused_with_their_names_alone(tmp_path: Path
     assert values(ps.from_files(tmp_path / "a.npy", storage_options=OPTIONS)) == NUMBERS.tolist()
 
 
-def test_an_option_that_nobody_knows_is_named_without_its_value(server: Server) -> None:
-    with pytest.raises(ps.DataError, match=r"storage_options.*pasword") as caught:
-        ps.from_files(server.url("/a.npy"), storage_options={"pasword": "secret"})
+class Hidden(str):
+    """A secret as settings libraries have it: its repr hides the value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "**********"
+
+
+def test_secrets_whose_repr_hides_them_are_not_taken_for_one_another(server: Server) -> None:
+    def options(token: str) -> dict[str, Any]:
+        return {"headers": {"Authorization": Hidden(token)}}
+
+    first = ps.from_files(server.url("/a.npy"), storage_options=options(SECRET))
+    with first.stream() as stream:
+        next(stream)
+        with pytest.raises(ps.AccessError):
+            ps.from_files(server.url("/a.npy"), storage_options=options("Bearer of another"))
+
+
+def test_changing_the_options_later_does_not_change_the_dataset(server: Server) -> None:
+    options = {"headers": {"Authorization": SECRET}}
+    ds = ps.from_files(server.url("/a.npy"), storage_options=options)
+    options["headers"]["Authorization"] = "changed"
+    assert values(ds) == NUMBERS.tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pasword": "secret"},
+        {"headers": {"Authorization": b"Bearer of-a-secret"}},
+        {"headers": {"Authorization": ("of-a-secret",)}},
+        {"headers": {"Authorization": "of-a-secret\n"}},
+        {"client_kwargs": {"headers": {"Authorization": b"of-a-secret"}}},
+        {"client_kwargs": "of-a-secret"},
+    ],
+)
+def test_options_that_can_not_be_used_are_named_without_their_values(
+    server: Server, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ps.DataError, match=f"storage_options {next(iter(options))}") as caught:
+        ps.from_files(server.url("/a.npy"), storage_options=options)
+    shown = "".join(traceback.format_exception(caught.value))
+    # Neither in the message nor in what it was raised from; the line of this call is no message.
+    assert "of-a-secret" not in shown
     assert "secret" not in str(caught.value)
+
+
+def test_what_a_chain_of_urls_leads_to_is_named_when_it_is_not_there(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "no.zip").write_bytes(b"no archive")
+    for url in (
+        f"zip://x.npy::file://{tmp_path}/nothing.zip",
+        f"zip://x.npy::file://{tmp_path}/no.zip",
+        "zip://x.npy::memory://nothing.zip",
+    ):
+        with pytest.raises(ps.PenstockError, match=r"nothing\.zip|no\.zip"):
+            ps.from_files(url)

@@ -1,4 +1,4 @@
-"""The suite that every stage passes, after rows that can be had by number and after rows that can't."""
+"""The suite that every stage passes, after rows with random access and after rows that are read forward."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ RAGGED_ROWS = [np.arange(y % 4) for y in Y]
 
 
 def numbered() -> ps.Dataset:
-    """Rows that can be had by number."""
+    """Rows with random access."""
     # No processes: which functions go to them is measured, and tested elsewhere.
     return ps.from_arrays((X, Y)).with_options(processes=0)
 

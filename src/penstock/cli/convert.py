@@ -1,6 +1,7 @@
 """`penstock convert IN OUT`: files of one format, written as another."""
 
 import argparse
+import json
 import sys
 import time
 
@@ -18,7 +19,8 @@ def main(arguments: list[str]) -> int:
         fields = fields[0]
     started = time.perf_counter()
     try:
-        ds = from_files(found.source, fields, format=found.source_format)
+        options = json.loads(found.storage_options)
+        ds = from_files(found.source, fields, format=found.source_format, storage_options=options)
         if found.memory:
             ds = ds.with_options(memory=found.memory)
         ds.write(
@@ -59,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         "--source-format", metavar="FORMAT", help="what IN is, if its name can't tell"
     )
     parser.add_argument("--fields", metavar="A,B", help="which fields of IN, if not all")
+    parser.add_argument(
+        "--storage-options", metavar="JSON", default="{}", help="what fsspec needs to read a URL"
+    )
     parser.add_argument("--shard-rows", type=int, metavar="N", help="rows a file (default: 256 MB)")
     parser.add_argument("--memory", metavar="SIZE", help="the memory budget, such as 512MB")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if penstock wrote it")

@@ -1,6 +1,7 @@
 """`penstock inspect PATH`: what is in files, and what a shuffled pass over them would cost."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from penstock.memory import format_nbytes
 from penstock.sources.reading.chunked import Chunked
 from penstock.sources.reading.file_rows import FileRows
 from penstock.sources.tfrecord.rows import describe_tfrecord
-from penstock.stages.shuffle.windowed import WindowedRows
+from penstock.stages.shuffle.on_storage import WindowedRows
 
 _TFRECORDS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _MOST_EDGES = 10_000_000  # With more chunks than this in a file, they are not compared with blocks.
@@ -37,6 +38,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--dtype", help="of a raw file")
     parser.add_argument("--shape", default="", help="of a row of a raw file, such as 28,28")
     parser.add_argument("--window", help="of the shuffle, such as 1GB")
+    parser.add_argument(
+        "--storage-options", metavar="JSON", default="{}", help="what fsspec needs to read a URL"
+    )
     found = parser.parse_args(arguments)
     try:
         spec = None
@@ -48,6 +52,8 @@ def main(arguments: list[str]) -> int:
             print(line)
     except (PenstockError, ValueError, TypeError, ImportError) as error:
         print(f"penstock inspect: {error}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         return 1
     return 0
 
@@ -59,9 +65,11 @@ def _lines(
     found: argparse.Namespace,
 ) -> Iterable[str]:
     names = [paths] if isinstance(paths, str) else paths
+    options = json.loads(found.storage_options)
     if found.format == "tfrecord" or any(name.endswith(_TFRECORDS) for name in names):
-        return describe_tfrecord(expand(paths))
-    return describe(from_files(paths, fields, format=found.format, spec=spec), found.window)
+        return describe_tfrecord(expand(paths, storage_options=options))
+    ds = from_files(paths, fields, format=found.format, spec=spec, storage_options=options)
+    return describe(ds, found.window)
 
 
 def describe(ds: Dataset, window: str | None = None) -> Iterator[str]:

@@ -18,7 +18,7 @@ from penstock.core.clock import Clock
 from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.core.nest import Structure, unflatten
 from penstock.core.resources import Resources
-from penstock.core.skipped import Skipped
+from penstock.core.tally import Tally
 from penstock.memory import Allocate, allocate_plain, buffer_nbytes
 
 RowSet = slice | Index
@@ -97,7 +97,7 @@ class Context:
     """The folder for scratch files; None for the system's temporary folder."""
     placement: Mapping[int, Any] = field(default_factory=dict)
     """For nodes whose function runs in worker processes: what runs it, by the id of the node."""
-    skipped: Skipped = field(default_factory=Skipped)
+    skipped: Tally = field(default_factory=Tally)
     """Where nodes that skip bad rows add their errors."""
 
     def of_epoch(self, epoch: int) -> "Context":

@@ -95,7 +95,7 @@ def dtype_name(dtype: DType) -> str:
 
 
 def spec_of(row: Any) -> Any:
-    """Return the nest of `ArraySpec` that describes one example row.
+    """Return the nest of `ArraySpec` that describes `row`, an example.
 
     >>> spec_of((np.zeros(3, "float32"), 7, "text"))
     (ArraySpec((3,), float32), ArraySpec((), int64), ArraySpec((), str))

@@ -8,10 +8,10 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
 from penstock.engine.plan import Explanation
 from penstock.engine.stream import Report, Stream, open_stream
-from penstock.feeds.batches import num_batches
+from penstock.feeds.facts import num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.choice import Residency
-from penstock.feeds.on_device.tables import Resident, ResidentStream
+from penstock.feeds.on_device.resident import Resident, ResidentStream
 from penstock.feeds.on_device.traffic import Traffic, counting
 from penstock.outlets import Outlets
 
@@ -32,7 +32,9 @@ class Feed(ABC):
     def __len__(self) -> int:
         count = num_batches(self.source.node)
         if count is None:
-            raise TypeError("the number of batches is unknown or infinite.")
+            raise TypeError(
+                "the number of batches is unknown or infinite: iterate, or give the framework a number of steps."
+            )
         return count
 
     def __bool__(self) -> bool:

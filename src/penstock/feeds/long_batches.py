@@ -4,7 +4,7 @@ from penstock.core.arrays import Array
 from penstock.core.blocks import Block
 from penstock.core.columns import Column, Fixed
 from penstock.core.rows import Node
-from penstock.feeds.batches import batch_size, has_random_access
+from penstock.feeds.facts import batch_size, has_random_access
 from penstock.stages.batch import BatchedRows
 
 

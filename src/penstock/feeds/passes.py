@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock.core.state import State
 from penstock.engine.stream import Stream, open_stream
-from penstock.feeds.batches import has_random_access, num_batches
+from penstock.feeds.facts import has_random_access, num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.long_batches import join
-from penstock.feeds.on_device.tables import Resident, ResidentStream
+from penstock.feeds.on_device.resident import Resident, ResidentStream
 from penstock.outlets import Outlets
 
 Epoch = Stream | ResidentStream
@@ -51,6 +51,7 @@ class Pass:
         self._states: deque[tuple[int, State]] = deque()
         self.handed = 0
         """Batches handed out; counted only where there is no random access, or no last batch."""
+        self._was_closed = False
         self.is_ended = False
         """Whether the last batch was handed out."""
         self.on_last: Callable[[int], None] | None = None
@@ -175,7 +176,13 @@ class Pass:
         while len(self._states) > 1 and self._states[1][0] <= count:
             self._states.popleft()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is read any more: it came to its end, or was closed."""
+        return self._was_closed or self.stream is None
+
     def close(self) -> None:
         """End it, wherever it stands."""
+        self._was_closed = True
         if self.stream is not None:
             self.stream.close()

@@ -12,7 +12,13 @@ from penstock.errors import DiskFullError, TargetExistsError, WriteError
 from penstock.io.failures import write_failure
 from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
 
-__all__ = ["atomic_directory", "atomic_file", "check_space", "remove_leftovers"]
+__all__ = [
+    "atomic_directory",
+    "atomic_file",
+    "check_space",
+    "is_empty_folder",
+    "remove_leftovers",
+]
 
 # How many names are tried if a cleaner in another container removes each before it is locked.
 _NUM_TRIES = 5
@@ -65,7 +71,7 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     path = Path(path).absolute()
     with _write_errors(path):
-        if not _is_empty_folder(path):
+        if not is_empty_folder(path):
             _refuse_existing(path, replace=replace)
         remove_leftovers(path.parent)
         fd, hidden = _create_folder(path)
@@ -123,7 +129,8 @@ def _refuse_existing(path: Path, *, replace: bool) -> None:
         raise TargetExistsError("this exists already", file=str(path), cure=cure)
 
 
-def _is_empty_folder(path: Path) -> bool:
+def is_empty_folder(path: Path) -> bool:
+    """Return whether there is a folder with nothing in it, which may be replaced."""
     return path.is_dir() and not path.is_symlink() and next(path.iterdir(), None) is None
 
 

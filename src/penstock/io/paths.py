@@ -1,5 +1,6 @@
 """From what a user writes (a path, a list, a glob, a folder, a URL) to the files that it names."""
 
+import copy
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -56,7 +57,7 @@ def expand(
     >>> [file.name for file in expand([folder / "b.npy", folder / "*.npy"])]
     ['b.npy', 'a.npy']
     """
-    _check_options(storage_options)
+    options = _own_options(storage_options)
     missed: list[DataError] | None = None if skipped is None else []
     selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
@@ -64,7 +65,7 @@ def expand(
         local = _local_path(path)
         try:
             some = (
-                remote_listing.list_remote(path, selection, storage_options or {})
+                remote_listing.list_remote(path, selection, options)
                 if local is None
                 else list_local(local, selection)
             )
@@ -82,10 +83,17 @@ def expand(
     return list(found.values())
 
 
-def _check_options(options: object) -> None:
-    if options is not None and not isinstance(options, Mapping):
+def _own_options(options: object) -> Mapping[str, Any]:
+    """Return a copy, which later changes of the user's dict do not reach."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise TypeError(f"storage_options must be a dict of what fsspec needs to know, got {kind}.")
+    try:
+        return copy.deepcopy(dict(options))
+    except Exception:  # noqa: BLE001  # An open session, say, can't be copied: it is shared.
+        return dict(options)
 
 
 def _each(paths: object) -> list[str]:

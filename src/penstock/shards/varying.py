@@ -18,7 +18,7 @@ from penstock.io.sizes import PIECE_NBYTES
 from penstock.shards.layout import ArrayLayout, FieldLayout
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
-from penstock.sources.reading.readers import reader_of
+from penstock.sources.reading.open_files import reader_of
 
 
 class Entries(Protocol):

@@ -13,13 +13,13 @@ from penstock.errors import LengthError
 from penstock.sources.reading.leaves import Leaf, leaf_of
 
 if TYPE_CHECKING:
-    from penstock.sources import opened
+    from penstock.sources import storage_arrays as opened
     from penstock.sources.reading import chunked, file_rows
 else:
     # Needed for arrays on storage only: `import penstock` does not wait for these modules.
     chunked = lazy("penstock.sources.reading.chunked")
     file_rows = lazy("penstock.sources.reading.file_rows")
-    opened = lazy("penstock.sources.opened")
+    opened = lazy("penstock.sources.storage_arrays")
 
 
 class Arrays(Rows):

@@ -37,7 +37,7 @@ FORMATS: dict[FormatName, Format] = {
     "zarr": Format((".zarr",), "zarr.arrays"),
     "parquet": Format((".parquet",), "parquet"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
-    "csv": Format((".csv", ".tsv"), "csv.opening"),
+    "csv": Format((".csv", ".tsv"), "csv.first_look"),
     "text": Format((".txt",), "text"),
     "images": Format((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images"),
 }
@@ -72,6 +72,10 @@ def open_files(
     kind = _format(locations) if format is None else format
     if size is not None and kind != "images":
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
+    if spec is not None and kind not in ("raw", "csv"):
+        raise ValueError(
+            f"spec is for raw and CSV files: {kind} files say themselves what their rows are."
+        )
     direct = sum(location.size for location in locations) > page_cache_room()
     module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
     node: Node = module.open_format(locations, replace(request, direct=direct))

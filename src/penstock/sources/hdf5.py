@@ -25,6 +25,7 @@ from penstock.sources.reading.chunked import (
 )
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.leaves import Leaf
+from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.parts import (
     Part,
     Request,
@@ -33,7 +34,6 @@ from penstock.sources.reading.parts import (
     check_names,
     no_rows,
 )
-from penstock.sources.reading.readers import reader_of
 from penstock.sources.reading.regions import Region
 
 _TEXT_SAMPLE = 256  # Values of variable length that are read to estimate their length.

@@ -26,8 +26,8 @@ from penstock.sources.arrow.columns import (
 )
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
-from penstock.sources.reading.readers import reader_of
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
 _BUFFER_NBYTES = 1 << 18  # Read from the file at once for each column.

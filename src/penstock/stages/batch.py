@@ -15,7 +15,6 @@ from penstock.core.rows import (
     ENDLESS,
     Context,
     Cursor,
-    CursorAfter,
     Flow,
     Node,
     Parcel,
@@ -33,6 +32,7 @@ from penstock.stages.base.grouping import (
     check_batchable,
     group,
 )
+from penstock.stages.base.pending import Pending
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 
@@ -163,7 +163,7 @@ class BatchedFlow(StageFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many whole batches as there are rows for, the remainder at the end."""
-        pending = Pending(self.stage.batch_size)
+        pending = Pending()
         for parcel in self.input.parcels(cursor, context):
             pending.add(parcel)
             whole = pending.num_rows // self.stage.batch_size
@@ -172,7 +172,7 @@ class BatchedFlow(StageFlow):
         if pending.num_rows and not self.stage.drop_remainder:
             yield self._batches(pending, np.array([pending.num_rows]), context)
 
-    def _batches(self, pending: "Pending", lengths: Index, context: Context) -> Parcel:
+    def _batches(self, pending: Pending, lengths: Index, context: Context) -> Parcel:
         block = context.block(self, len(lengths))
         part = block.part(0, len(self.input.fields))
         grouping = Grouping(self.input, part, lengths, self.stage.batch_size, context)
@@ -186,55 +186,3 @@ class BatchedFlow(StageFlow):
         batches = rows // self.stage.batch_size + 1
         own = 2 * self.block_nbytes(batches) + self.input.block_nbytes(rows + self.stage.batch_size)
         return own + self.input.holds_nbytes(block_nbytes, ahead)
-
-
-class Pending:
-    """Rows that wait until their batch is full, in the blocks they came in."""
-
-    def __init__(self, batch_size: int) -> None:
-        self.batch_size = batch_size
-        self.parts: list[tuple[Parcel, int]] = []
-        self.num_rows = 0
-
-    def add(self, parcel: Parcel) -> None:
-        """Add the rows of a parcel."""
-        if parcel.size:
-            self.parts.append((parcel, 0))
-            self.num_rows += parcel.size
-
-    def move(self, rows: Block, lengths: Index) -> "Cursors":
-        """Copy the rows of the next batches to `rows`; return the cursor after each batch."""
-        ends = np.cumsum(lengths)
-        total = int(ends[-1])
-        used: list[tuple[int, CursorAfter, int]] = []
-        filled = 0
-        while filled < total:
-            parcel, start = self.parts[0]
-            stop = min(parcel.size, start + total - filled)
-            slots = np.arange(filled, filled + stop - start)
-            rows.at(slots).copy_from(parcel.block, np.arange(start, stop))
-            used.append((filled, parcel.cursor_after, start))
-            filled += stop - start
-            if stop == parcel.size:
-                self.parts.pop(0)
-            else:
-                self.parts[0] = (parcel, stop)
-        self.num_rows -= total
-        return Cursors(ends.tolist(), used)
-
-
-class Cursors:
-    """The cursor of the input after each batch, worked out only when it is asked for."""
-
-    __slots__ = ("ends", "used")
-
-    def __init__(self, ends: list[int], used: list[tuple[int, CursorAfter, int]]) -> None:
-        self.ends = ends
-        self.used = used
-
-    def __call__(self, offset: int) -> Cursor:
-        """Return the cursor after `offset` batches."""
-        end = self.ends[offset - 1] if offset else 0
-        parts = [part for part in self.used if part[0] < max(end, 1)]
-        filled, cursor_after, start = parts[-1]
-        return cursor_after(start + end - filled)

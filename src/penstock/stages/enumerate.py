@@ -23,7 +23,7 @@ from penstock.core.rows import (
     as_index,
 )
 from penstock.core.spec import ArraySpec
-from penstock.stages.base.stage import Stage, StageFlow, StageRows
+from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
 _NUMBER = Field(ArraySpec((), np.int64))
 
@@ -73,7 +73,7 @@ class EnumeratedRows(StageRows):
         self.input.read(rows, out.part(1, len(out.sinks)), context)
 
 
-class EnumeratedFlow(StageFlow):
+class EnumeratedFlow(CopyingFlow):
     """A flow with numbers; the cursor is [rows so far, cursor of the input]."""
 
     stage: Enumerate
@@ -93,11 +93,6 @@ class EnumeratedFlow(StageFlow):
             block.part(1, len(block.sinks)).copy_from(parcel.block, np.arange(parcel.size))
             yield Parcel(block.finish(), parcel.size, partial(_after, passed, parcel.cursor_after))
             passed += parcel.size
-
-    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input holds, and the copy with numbers."""
-        own = 2 * max(block_nbytes, self.block_nbytes(1))
-        return own + self.input.holds_nbytes(block_nbytes, ahead)
 
 
 def _after(passed: int, cursor_after: CursorAfter, offset: int) -> Cursor:

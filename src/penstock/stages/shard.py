@@ -20,7 +20,7 @@ from penstock.core.rows import (
     RowSet,
     as_index,
 )
-from penstock.stages.base.stage import Stage, StageFlow, StageRows
+from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ShardedRows(StageRows):
         return as_index(rows) * self.stage.num_shards + self.stage.index
 
 
-class ShardedFlow(StageFlow):
+class ShardedFlow(CopyingFlow):
     """The rows of a flow that belong to the shard; the cursor is [input rows so far, cursor of the input]."""
 
     stage: Shard
@@ -99,11 +99,6 @@ class ShardedFlow(StageFlow):
                     block.finish(), len(rows), partial(_after, passed, rows, parcel.cursor_after)
                 )
             passed += parcel.size
-
-    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input holds, and the copy of the rows that are handed on."""
-        own = 2 * max(block_nbytes, self.block_nbytes(1))
-        return own + self.input.holds_nbytes(block_nbytes, ahead)
 
 
 def _after(passed: int, rows: Index, cursor_after: CursorAfter, offset: int) -> Cursor:

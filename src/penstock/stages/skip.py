@@ -18,7 +18,7 @@ from penstock.core.rows import (
     RowSet,
     shifted,
 )
-from penstock.stages.base.stage import Stage, StageFlow, StageRows
+from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Skip(Stage):
 
     def of_rows(self, rows: Rows) -> Node:
         """Return the rows after the first ones."""
-        return SkippedRows(self, rows)
+        return RowsAfterSkip(self, rows)
 
     def of_flow(self, flow: Flow) -> Node:
         """Return the rows after the first ones."""
-        return SkippedFlow(self, flow)
+        return FlowAfterSkip(self, flow)
 
     def describe(self) -> str:
         """Return the call that made it."""
@@ -44,7 +44,7 @@ class Skip(Stage):
         return ["skip", self.count]
 
 
-class SkippedRows(StageRows):
+class RowsAfterSkip(StageRows):
     """The rows of the input from a number on."""
 
     def __init__(self, stage: Skip, node: Rows) -> None:
@@ -60,7 +60,7 @@ class SkippedRows(StageRows):
         return shifted(rows, self.first)
 
 
-class SkippedFlow(StageFlow):
+class FlowAfterSkip(CopyingFlow):
     """A flow without its first rows; the cursor is [rows skipped so far, cursor of the input]."""
 
     stage: Skip
@@ -89,11 +89,6 @@ class SkippedFlow(StageFlow):
                 block.copy_from(parcel.block, np.arange(drop, parcel.size))
                 after = partial(_skipped, skipped, parcel.cursor_after, drop)
                 yield Parcel(block.finish(), parcel.size - drop, after)
-
-    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input holds, and the copy of the rows that are handed on."""
-        own = 2 * max(block_nbytes, self.block_nbytes(1))
-        return own + self.input.holds_nbytes(block_nbytes, ahead)
 
 
 def _skipped(skipped: int, cursor_after: CursorAfter, drop: int, offset: int) -> Cursor:

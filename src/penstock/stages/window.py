@@ -36,7 +36,7 @@ class Window(Stage):
 
     def of_rows(self, rows: Rows) -> Node:
         """Return the windows, with random access."""
-        return WindowRows(self, rows)
+        return SeriesWindows(self, rows)
 
     def of_flow(self, flow: Flow) -> Node:
         """Refuse: windows share rows, which would have to be read more than once."""
@@ -63,7 +63,7 @@ class Window(Stage):
         return ["window", self.size, self.shift, self.stride]
 
 
-class WindowRows(StageRows):
+class SeriesWindows(StageRows):
     """Row i is rows i * shift, i * shift + stride, ... of the input; nothing is retained."""
 
     stage: Window

@@ -7,14 +7,6 @@ from dataclasses import dataclass
 from penstock.errors import PenstockError
 
 
-class WorkersUnavailable(PenstockError, RuntimeError):
-    """Worker processes cannot be started here; the message says why."""
-
-
-class CannotPickle(PenstockError, TypeError):
-    """A function cannot be sent to another process; the message says what in it is to blame."""
-
-
 class PoolClosed(PenstockError, RuntimeError):
     """A task was given to a pool that is closed, or was under way when the pool was closed."""
 

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.workers.errors import CannotPickle
+from penstock.errors import CannotPickle
 
 # Deep enough for a variable of a function that is an attribute of an object in a partial.
 _SEARCH_DEPTH = 6

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from penstock.core.closing import Closing
+from penstock.errors import WorkersUnavailable
 from penstock.workers.arena import Arena, Array, Place
-from penstock.workers.errors import WorkersUnavailable
 from penstock.workers.process import Task, TaskResult
 from penstock.workers.service import Service
 from penstock.workers.wire import pack_any

@@ -7,8 +7,9 @@ from collections import deque
 from concurrent.futures import Future
 
 from penstock.core.crew import Crew
+from penstock.errors import WorkersUnavailable
 from penstock.workers.arena import Arena
-from penstock.workers.errors import PoolClosed, Raised, RemoteError, WorkersUnavailable
+from penstock.workers.errors import PoolClosed, Raised, RemoteError
 from penstock.workers.process import (
     KILLED_SECONDS,
     Task,

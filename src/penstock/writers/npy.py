@@ -10,6 +10,7 @@ from penstock.core.rows import Node
 from penstock.core.state import State
 from penstock.engine.stream import Stream
 from penstock.errors import TargetExistsError, WriteError
+from penstock.io.atomic import is_empty_folder
 from penstock.io.failures import write_failure
 from penstock.io.leftovers import remove
 from penstock.memory import allocate_plain
@@ -95,7 +96,7 @@ def _drain(stream: Stream, shards: ShardSequence, advance: Advance) -> None:
 
 def _check_target(job: Job) -> None:
     path = job.path
-    if not os.path.lexists(path) or _is_empty(path):
+    if not os.path.lexists(path) or is_empty_folder(path):
         return
     if not job.overwrite:
         cure = "Remove it, choose another path, or write overwrite=True."
@@ -105,10 +106,6 @@ def _check_target(job: Job) -> None:
         raise TargetExistsError(
             "this was not written by penstock, and is not overwritten", file=str(path), cure=cure
         )
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and next(path.iterdir(), None) is None
 
 
 def _put_in_place(hidden: Path, job: Job) -> None:

@@ -15,7 +15,7 @@ from penstock.core.nest import flatten
 from penstock.core.state import State
 from penstock.feeds.on_device.choice import choose
 from penstock.feeds.on_device.device import Device
-from penstock.feeds.on_device.tables import ResidentStream
+from penstock.feeds.on_device.resident import ResidentStream
 
 NUM_ROWS = 1000
 

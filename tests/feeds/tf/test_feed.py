@@ -130,6 +130,12 @@ def test_it_tells_what_it_is_how_long_and_where_it_stands():
     feed = dataset().to_tf()
     assert repr(feed) == "<TfFeed of batch(32): epoch 0, after batch 0 of 10>"
     assert len(feed) == int(feed.cardinality()) == 10
+    batches = iter(feed)
+    next(batches)
+    assert repr(feed).startswith("<TfFeed of batch(32): reading epoch 0, next epoch 1,")
+    del batches
+    list(feed.take(0))
+    feed = dataset().to_tf()
     list(feed)
     assert repr(feed) == "<TfFeed of batch(32): epoch 1, after batch 0 of 10>"
     unknown = ps.from_arrays(np.arange(9)).filter(lambda x: True).batch(2).to_tf()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.stages.shuffle import windowed as window
+from penstock.stages.shuffle import on_storage as window
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])

@@ -40,13 +40,18 @@ class Options:
         return Options(
             None if memory is None else parse_nbytes(memory),
             None if threads is None else whole_number("threads", threads, least=0),
-            None if prefetch is None else whole_number("prefetch", prefetch, least=0),
+            None if prefetch is None else whole_number("prefetch", prefetch, least=-1),
             None if scratch is None else _folder(scratch),
             None if processes is None else whole_number("processes", processes, least=0),
             None if retries is None else whole_number("retries", retries, least=0),
             on_error,
             None if max_errors is None else whole_number("max_errors", max_errors, least=0),
         )
+
+    @property
+    def depth(self) -> int | None:
+        """How many batches are made ahead, if that was set; -1 takes back what was set before."""
+        return None if self.prefetch == -1 else self.prefetch
 
     def updated(self, other: "Options") -> "Options":
         """Return these options with what `other` sets on top."""

@@ -50,7 +50,7 @@ class Plan:
 def make_plan(node: Node, options: Options) -> Plan:
     """Return the plan for a chain; it is the largest that the budget allows."""
     flow = as_flow(node)
-    is_set = options.threads is not None or options.prefetch is not None
+    is_set = options.threads is not None or options.depth is not None
     budget = options.memory
     if budget is None:
         budget = default_budget(own_nbytes=process_ledger.mapped)
@@ -96,7 +96,7 @@ def make_plan(node: Node, options: Options) -> Plan:
 
 
 def _threads(options: Options) -> tuple[int, str]:
-    if options.prefetch == 0:
+    if options.depth == 0:
         return 0, "prefetch(0): blocks are made when they are asked for"
     if options.threads is not None:
         return options.threads, f"threads={options.threads} by with_options"
@@ -107,8 +107,8 @@ def _threads(options: Options) -> tuple[int, str]:
 def _ahead(options: Options, node: Node, block_nbytes: int, threads: int) -> int:
     if threads == 0:
         return 0
-    if options.prefetch is not None:
-        blocks = -(-options.prefetch // rows_per_block(node, block_nbytes))
+    if options.depth is not None:
+        blocks = -(-options.depth // rows_per_block(node, block_nbytes))
         return max(1, min(_MOST_AHEAD, blocks))
     return threads + 1
 

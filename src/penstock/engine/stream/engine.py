@@ -6,15 +6,16 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from penstock.core.clock import Clock
 from penstock.core.fingerprint import walk
+from penstock.core.lazy import lazy
 from penstock.core.resources import Resources
 from penstock.core.rows import Context, Cursor, Executor, Inline, Parcel
-from penstock.core.skipped import Skipped
+from penstock.core.tally import Tally
 from penstock.engine.functions.hand_over import HandOver, trailing_maps
 from penstock.engine.functions.placement import Decision, decide
-from penstock.engine.functions.remote import RemoteMap
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Plan
 from penstock.engine.stream.threads import Pump, Threads
@@ -23,6 +24,11 @@ from penstock.errors import BudgetError
 from penstock.memory import Account, Pool, process_ledger
 from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.map import MappedRows
+
+if TYPE_CHECKING:
+    from penstock.engine.functions import remote
+else:
+    remote = lazy("penstock.engine.functions.remote")  # Most pipelines never start a process.
 
 SHORT_SECONDS = 100e-6
 """Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
@@ -39,7 +45,7 @@ class Engine:
         """Open nothing yet: the stream must have the engine before, to close what was opened if `open` fails."""
         self._plan = plan
         self.clock = Clock()
-        self.skipped = Skipped(plan.max_errors)
+        self.skipped = Tally(plan.max_errors)
         self.resources = Resources()
         self.decisions: list[str] = []
         self.threads: Threads | None = None
@@ -122,9 +128,9 @@ class Engine:
             found.insert(0, node)
         return found
 
-    def _place(self, plan: Plan) -> dict[int, RemoteMap]:
+    def _place(self, plan: Plan) -> "dict[int, remote.RemoteMap]":
         """Decide where the user's functions run, and start the worker processes for them."""
-        placement: dict[int, RemoteMap] = {}
+        placement: dict[int, remote.RemoteMap] = {}
         handed = {id(node) for node in self.hand_over.maps} if self.hand_over else set()
         for node in walk(plan.node):
             if isinstance(node, FunctionNode) and id(node) not in handed:
@@ -133,7 +139,12 @@ class Engine:
                 decision = decide(node, plan.processes)
                 if decision.num_processes:
                     make = partial(
-                        RemoteMap, node, decision, plan.block_nbytes, plan.budget, plan.retries
+                        remote.RemoteMap,
+                        node,
+                        decision,
+                        plan.block_nbytes,
+                        plan.budget,
+                        plan.retries,
                     )
                     try:
                         placement[id(node)] = self.resources.get(("workers", id(node)), make)

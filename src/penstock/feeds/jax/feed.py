@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError("to_jax needs jax: pip install 'penstock[jax]'") from error
 
 from penstock.feeds.base import EpochFeed
-from penstock.feeds.batches import check_batched, check_numeric
+from penstock.feeds.facts import check_batched, check_numeric
 from penstock.feeds.jax.device import JaxDevice
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.outlets import Outlets

@@ -21,17 +21,17 @@ from penstock.core.rows import ENDLESS
 from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
-from penstock.feeds.batches import batch_size, check_batched, check_numeric, num_batches
+from penstock.feeds.facts import batch_size, check_batched, check_numeric, num_batches
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
-from penstock.feeds.keras.on_device import KerasResidency
-from penstock.feeds.keras.predict import normalization, predict_to
+from penstock.feeds.keras.device_choice import KerasResidency
+from penstock.feeds.keras.predict import Predictions, normalization, predict_to
 from penstock.feeds.keras.preparing import check_parts, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
-from penstock.feeds.on_device.tables import Resident
+from penstock.feeds.on_device.resident import Resident
 from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
 from penstock.outlets import Outlets
@@ -158,7 +158,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         import tensorflow as tf
 
         from penstock.feeds.keras.on_tensorflow import is_on_one_device, is_plain
-        from penstock.feeds.tf.datasets import resident_dataset, streamed_dataset
+        from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 
         owner = keras_calls.epoch_iterator()
         if is_plain(owner, self._node.spec):
@@ -185,16 +185,30 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return a callback that saves all of the training, so that the same script goes on after a kill.
 
         It saves weights, optimizer, metrics, random state and the place in the data together, at the
-        batch last trained on, every so many batches and at the end of each epoch.
+        batch last trained on.
+
+        Args:
+            folder: Where it saves to, and goes on from.
+            every_batches: How often, besides the end of each epoch.
         """
         return Checkpoint(self, folder, every_batches=every_batches)
 
-    def predict_to(self, path: str, model: Any) -> Any:
-        """Write the model's outputs to a `.npy` as they come; return its path and counts."""
+    def predict_to(self, path: str, model: Any) -> Predictions:
+        """Write the model's outputs to disk as they come; return the paths and counts. Takes a batch of outputs.
+
+        Args:
+            path: The `.npy` file to make; for a model with several outputs, a folder of such files.
+            model: The Keras model that predicts.
+        """
         return predict_to(self.source, model, path, self._converter())
 
     def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
-        """Return a `keras.layers.Normalization` set from one pass over the data, without a copy."""
+        """Return a `keras.layers.Normalization` set from one pass over the data, without a copy.
+
+        Args:
+            field: Which field of x, by its name; by default the first.
+            axis: As the layer takes it: the axis that has a mean and a variance for each index.
+        """
         return normalization(self.source, field, axis)
 
     @property

@@ -25,9 +25,21 @@ def fit_arrays(
     """Return `model.fit(x, y, ...)`, read a batch at a time from wherever the arrays are.
 
     Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are.
-    `validation_split` sets the last part of the rows aside, before shuffling, without a copy. It takes
-    at most `memory` (by default half of what is free) beyond the arrays. Training data that fits
-    `device_memory` is copied to the device once; so is validation data that fits what is left of it.
+
+    Args:
+        model: The compiled Keras model.
+        x: An array, or a nest or list of arrays for several inputs.
+        y: The targets, likewise.
+        sample_weight: A weight a row.
+        batch_size: The rows of a batch.
+        shuffle: Whether rows are shuffled anew each epoch.
+        seed: The order that a shuffle has; None draws one.
+        validation_split: The share of rows, the last ones, that is set aside before shuffling, without a copy.
+        validation_data: (x, y) or (x, y, sample_weight) to validate on.
+        memory: The budget beyond the arrays, in bytes or like "512MB"; by default half of what is free.
+        device_memory: Training data that fits it is copied to the device once; so is validation data that
+            fits what is left of it.
+        fit_arguments: What else `Model.fit` takes: `epochs`, `callbacks`, ...
 
         ps.fit_arrays(model, x, y, batch_size=32, epochs=3)     # was: model.fit(x, y, batch_size=32, epochs=3)
     """

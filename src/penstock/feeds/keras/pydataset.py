@@ -10,7 +10,7 @@ from penstock.core.state import StateDict
 from penstock.engine.stream import Report
 from penstock.errors import StateError
 from penstock.feeds.base import Feed
-from penstock.feeds.batches import check_batched
+from penstock.feeds.facts import check_batched
 from penstock.feeds.keras.preparing import check_parts, preparation
 from penstock.feeds.on_device.choice import Residency
 from penstock.outlets import Outlets

@@ -9,7 +9,7 @@ from penstock.engine.plan import Explanation
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.origin import origin_of
-from penstock.feeds.on_device.tables import INDEX_DTYPE, Resident, promised_nbytes
+from penstock.feeds.on_device.resident import INDEX_DTYPE, Resident, promised_nbytes
 from penstock.feeds.on_device.traffic import Traffic
 from penstock.memory import format_nbytes, parse_nbytes
 from penstock.outlets import Outlets

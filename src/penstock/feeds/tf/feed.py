@@ -11,12 +11,12 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
-from penstock.feeds.batches import check_batched, num_batches
+from penstock.feeds.facts import check_batched, num_batches
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
-from penstock.feeds.tf.datasets import resident_dataset, streamed_dataset
 from penstock.feeds.tf.device import TfDevice
+from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 from penstock.outlets import Outlets
 
 
@@ -72,8 +72,17 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         """The nest of tf.TensorSpec of a batch."""
         return self._rest.element_spec
 
+    def cardinality(self) -> Any:
+        """Return how many batches a whole epoch has, as tf.data says it; Keras holds every epoch to that."""
+        return self._whole.cardinality()
+
     def _standing(self) -> str:
-        return standing(self._epochs.next, num_batches(self.source.node))
+        text = standing(self._epochs.next, num_batches(self.source.node))
+        last = self._epochs.last
+        if last is None or last.is_closed:
+            return text
+        # How many batches were used of what TensorFlow reads ahead, only its consumer knows.
+        return f"reading epoch {last.epoch}, next {text}"
 
     def state(self, count: int) -> StateDict:
         """Return the state after the first `count` batches of the iteration that was started last."""
@@ -84,7 +93,8 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
     def resume(self, state: StateDict) -> None:
         """Let the next iteration go on from a state of this dataset.
 
-        Call it before other datasets are made of this one: those remember how many batches it had then.
+        Call it before other datasets are made of this one: those fix how many batches it has. Keras' `fit`
+        warns of the first epoch, which is shorter; on a feed of `to_keras()` it does not.
         """
         self._epochs.next = self._state_to_resume(state)
         self._epochs.is_whole = self._epochs.next.element == 0

@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError("to_torch needs torch: pip install 'penstock[torch]'") from error
 
 from penstock.feeds.base import EpochFeed
-from penstock.feeds.batches import batch_size, check_batched, check_numeric, named_specs
+from penstock.feeds.facts import batch_size, check_batched, check_numeric, named_specs
 from penstock.feeds.leafwise import leafwise
 from penstock.feeds.on_device.choice import choose
 from penstock.feeds.torch.arrays import converter

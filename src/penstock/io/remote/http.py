@@ -15,7 +15,7 @@ from penstock.errors import AccessError, DataError, FileChangedError, MissingFil
 from penstock.io.location import Location, without_secrets
 from penstock.io.reader import Bytes
 from penstock.io.remote.retry import RetryPolicy, TransientError
-from penstock.io.remote.session import Session
+from penstock.io.remote.session import Session, wrong_options
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 # Worth another try besides 5xx: request timeout, too early, too many requests.
@@ -55,25 +55,20 @@ async def fetch(
                     raise _ignores_ranges(location)  # noqa: TRY301  it passes _failure unchanged
                 target[done : done + len(chunk)] = np.frombuffer(chunk, np.uint8)
                 done += len(chunk)
-    except Exception as error:
-        problem = _failure(error, location.url)
+    except Exception as error:  # noqa: BLE001  # It is raised, as one of ours.
+        problem = _failure(error, location.url, session)
         if isinstance(problem, TransientError):
             problem.num_done = done
-        raise problem from error
+        raise problem from _shown_cause(error)
     if done < target.size:
         raise TransientError(f"the answer ended after {done} bytes", num_done=done)
 
 
-def _failure(error: Exception, url: str) -> Exception:
+def _failure(error: Exception, url: str, session: Session) -> Exception:
     """Return a TransientError if the failure may pass, else the error that says what is wrong."""
     aiohttp = require("aiohttp", "reading http://", "remote")
     if isinstance(error, TransientError | DataError):
         return error
-    if isinstance(error, TypeError):  # A keyword that aiohttp does not have.
-        problem = f"a request can't be made with these storage_options: {error}"
-        return DataError(
-            problem, file=_name(url), cure="See fsspec's HTTPFileSystem for its options."
-        )
     if isinstance(error, aiohttp.InvalidURL):
         return DataError("this is not a valid URL", file=_name(url), cure="Check its spelling.")
     if isinstance(error, aiohttp.ClientSSLError):
@@ -83,7 +78,15 @@ def _failure(error: Exception, url: str) -> Exception:
         return TransientError("the server stalled")
     if isinstance(error, aiohttp.ClientError | OSError):
         return TransientError(f"{type(error).__name__}: {error}")
+    if isinstance(error, TypeError | ValueError):  # Of options that aiohttp does not take.
+        return wrong_options(error, session.options, file=_name(url))
     return error
+
+
+def _shown_cause(error: Exception) -> Exception | None:
+    """Return what an error may be raised from: not one whose text may hold a secret of the options."""
+    is_ours = isinstance(error, TransientError | DataError)
+    return None if isinstance(error, TypeError | ValueError) and not is_ours else error
 
 
 async def _headers_of(
@@ -99,8 +102,8 @@ async def _headers_of(
                 return None
             _check_status(response, url)
             return response.headers
-    except Exception as error:
-        raise _failure(error, url) from error
+    except Exception as error:  # noqa: BLE001  # It is raised, as one of ours.
+        raise _failure(error, url, session) from _shown_cause(error)
 
 
 async def _request(

@@ -5,12 +5,16 @@ our own, which ends with the last reader that uses it.
 """
 
 import asyncio
+import hashlib
 import os
+import pickle
+import re
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.core.optional import require
+from penstock.errors import DataError, MissingFileError
 from penstock.io.location import split_chain, without_secrets
 
 T = TypeVar("T")
@@ -51,7 +55,7 @@ class Session:
         first, chain = split_chain(url)
         protocol = first.partition("://")[0]
         # The rest of a chain (zip://x.npy::https://host/a.zip) is part of the file system.
-        key = (os.getpid(), protocol, chain, repr(sorted(options.items())))
+        key = (os.getpid(), protocol, chain, _identity(options))
         with _lock:
             session = _sessions.get(key)
             if session is None:
@@ -92,11 +96,13 @@ class Session:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if self.is_http:
-                await (await self.fs.set_session()).close()
-
-            self._loop.stop()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+                client = getattr(self.fs, "_session", None) if self.is_http else None
+                if client is not None:
+                    await client.close()
+            finally:
+                self._loop.stop()
 
         self.start(finish)
         # The loop's own thread (a reader was collected there) can't wait for itself: it ends without that.
@@ -155,10 +161,21 @@ async def gather_limited(work: list[Callable[[], Awaitable[T]]], *, limit: int) 
         raise
 
 
+def _identity(options: Mapping[str, Any]) -> Any:
+    """Return what tells these options from others, without holding their values in the open."""
+    try:
+        # Not their repr: that of a secret may hide its value, and two of them would be one.
+        text = pickle.dumps(sorted(options.items()))
+    except Exception:  # noqa: BLE001  # What can't be pickled may raise anything.
+        return tuple(sorted((name, id(value)) for name, value in options.items()))
+    return hashlib.blake2b(text).digest()
+
+
 def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
     """Return a file system of fsspec's for a protocol or a chained URL."""
     protocol = split_chain(target)[0].partition("://")[0]
     purpose = f"reading {protocol}://"
+    file = f"{protocol}://" if target == protocol else without_secrets(target)
     fsspec = require("fsspec", purpose, "remote")
     if protocol in ("http", "https"):
         require("aiohttp", purpose, "remote")
@@ -172,8 +189,20 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
         package = _PACKAGES.get(protocol)
         cure = f"needs {package}: pip install {package}" if package else f"failed: {error}"
         raise ImportError(f"{purpose} {cure}", name=package) from error
-    except (TypeError, ValueError) as error:
-        # Only the names of options: their values may be secrets.
-        given = f" with storage_options {', '.join(map(str, options))}" if options else ""
-        reason = without_secrets(str(error)) if isinstance(error, ValueError) else str(error)
-        raise ValueError(f"{purpose}{given} is not possible: {reason}") from error
+    except FileNotFoundError as error:  # Of an archive that a chain leads through.
+        raise MissingFileError("there is no such file", file=file, cure="Check the URL.") from error
+    except Exception as error:
+        if not options:
+            problem = f"{purpose} is not possible: {type(error).__name__}: {error}"
+            raise DataError(problem, file=file) from error
+        # Neither the message nor the cause: options may be secrets.
+        raise wrong_options(error, options, file=file) from None
+
+
+def wrong_options(error: Exception, options: Mapping[str, Any], *, file: str) -> DataError:
+    """Return the error for storage_options that can't be used, with their names and not their values."""
+    known = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    which = f"{known[1]!r} is not known" if known else f"{type(error).__name__}"
+    names = ", ".join(map(str, options))
+    cure = "Check their names and types: see the file system of fsspec for this kind of URL."
+    return DataError(f"can't be read with storage_options {names}: {which}", file=file, cure=cure)

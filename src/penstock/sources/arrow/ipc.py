@@ -24,8 +24,8 @@ from penstock.sources.arrow.columns import (
 )
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
-from penstock.sources.reading.readers import reader_of
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:

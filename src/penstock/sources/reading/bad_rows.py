@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
-from penstock.core.skipped import Skipped
+from penstock.core.tally import Tally
 from penstock.io.location import Location
 from penstock.sources.reading.parts import BAD, bad
 
@@ -190,7 +190,7 @@ class SkippableFlow(Flow):
 class _Counting:
     """Counts bad runs in the order of the rows; one that goes on in the next block is one error."""
 
-    def __init__(self, skipped: Skipped) -> None:
+    def __init__(self, skipped: Tally) -> None:
         self.skipped = skipped
         self.open: set[str] = set()
         """The errors at the very end of the last block, which may go on in the next."""

@@ -18,7 +18,7 @@ from penstock.io.reader import Range, Reader
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
-from penstock.sources.reading.readers import reader_of
+from penstock.sources.reading.open_files import reader_of
 
 # Runs of rows of at least this many bytes are read straight to their places, shorter ones through a buffer.
 _RUN_NBYTES = 1 << 14

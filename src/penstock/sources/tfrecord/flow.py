@@ -162,7 +162,7 @@ class RecordFlow(Flow):
         else:
             notes.append(
                 "TFRecords without an index are read forward, and shuffled in windows; a resume goes "
-                "straight to its byte. index=True makes them addressable."
+                "straight to its byte. index=True gives random access."
             )
         return tuple(notes)
 
@@ -175,7 +175,7 @@ class RecordFlow(Flow):
         """Return names and sizes of the files, and the fields."""
         names = [[location.name, location.size] for location in self.locations]
         specs = [field.spec.to_json() for field in self.fields]
-        return ["tfrecord flow", names, list(self.records.codec.names), specs, self.skip]
+        return ["tfrecord flow", names, self.records.fingerprint(), specs, self.skip]
 
 
 class _Walk:

@@ -15,6 +15,7 @@ from penstock.errors import FileError, StreamClosedError
 from penstock.io.atomic import atomic_file
 from penstock.io.location import Location
 from penstock.io.open import open_reader
+from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import allocate_plain
 from penstock.sources.tfrecord.records import FRAME_NBYTES, HEADER_NBYTES, frame_error
 

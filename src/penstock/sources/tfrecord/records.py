@@ -59,6 +59,13 @@ class Records:
         specs = [ArraySpec((), bytes)] if self.is_raw else [_spec(leaf) for leaf in leaves]
         self.fields = tuple(Field(spec) for spec in specs)
 
+    def fingerprint(self) -> Any:
+        """Return what tells these features from others, as JSON: names, kinds, and what stands for missing ones."""
+        return [
+            [name, type(feature).__name__, repr(getattr(feature, "default", None))]
+            for name, feature in zip(self.codec.names, self.codec.features, strict=True)
+        ]
+
     def measure(self, payloads: Sequence[bytes]) -> None:
         """Learn from some records how many bytes rows take, where they differ in size."""
         if not payloads:
@@ -96,19 +103,19 @@ class Records:
         If there are errors, the block is of no use: decode the good records into another one.
         """
         if self.is_raw:
-            errors = self._faults(found, is_framed=True)
+            errors = self._bad_records(found, is_framed=True)
             if not errors:
                 self._put_payloads(found, out, is_framed=True)
             return errors
         try:
             self._decode(found, out)
         except DataError:
-            return self._faults(found, is_framed=True)
+            return self._bad_records(found, is_framed=True)
         return []
 
     def _decode(self, found: Found, out: Block, *, is_framed: bool = True) -> None:
         if self.is_raw:
-            for error in self._faults(found, is_framed=is_framed):
+            for error in self._bad_records(found, is_framed=is_framed):
                 raise error
             self._put_payloads(found, out, is_framed=is_framed)
             return
@@ -142,7 +149,7 @@ class Records:
         _native.gather_spans(found.buffer, starts, found.lengths, data, offsets[:-1].copy())
         sink.add(Text(data, offsets, bytes))
 
-    def _faults(self, found: Found, *, is_framed: bool) -> list[DataError]:
+    def _bad_records(self, found: Found, *, is_framed: bool) -> list[DataError]:
         """Return the error of each bad record."""
         _, _, errors = self._try(found, is_framed=is_framed)
         if self.is_raw:

@@ -22,9 +22,9 @@ from penstock.io.open import describe_reading
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
 from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES, READ_NBYTES
-from penstock.sources.reading.readers import reader_of
+from penstock.sources.reading.open_files import reader_of
 from penstock.sources.tfrecord.codec import infer_features
-from penstock.sources.tfrecord.compression import COMPRESSIONS, compression_of
+from penstock.sources.tfrecord.compression import compression_of
 from penstock.sources.tfrecord.flow import Files, RecordFlow
 from penstock.sources.tfrecord.index import record_offsets
 from penstock.sources.tfrecord.records import FRAME_NBYTES, Bytes, Found, Records
@@ -46,11 +46,12 @@ def open_tfrecord(
 ) -> Node:
     """Return the records of files; finds where they begin, unless they can only be read forward."""
     if compression is not None:
-        compression = _COMPRESSION_NAMES.get(compression.upper())
-        if compression is None:
+        if compression not in _COMPRESSION_NAMES:
             raise ValueError(
-                f"compression must be None (found by itself) or one of {', '.join(COMPRESSIONS)}."
+                'compression must be "GZIP", "ZLIB" or "" (not packed), or None to find it in the files, '
+                f"got {compression!r}."
             )
+        compression = _COMPRESSION_NAMES[compression]
     if raw and features is not None:
         raise ValueError("raw=True gives the bytes of records: leave the features out.")
     files = open_records(paths, compression, storage_options)
@@ -71,7 +72,7 @@ def open_tfrecord(
     return TFRecordRows(files, records, found)
 
 
-_COMPRESSION_NAMES = {"": "none", **{name.upper(): name for name in COMPRESSIONS}}
+_COMPRESSION_NAMES = {"": "none", "GZIP": "GZIP", "ZLIB": "ZLIB"}  # As TensorFlow has them.
 
 
 def open_records(
@@ -248,8 +249,14 @@ class TFRecordRows(Rows):
         counts = np.diff(self.starts).tolist()
         names = [[one.name, size] for one, size in zip(self.locations, counts, strict=True)]
         specs = [field.spec.to_json() for field in self.fields]
-        features = list(self.records.codec.names)
-        return ["tfrecord", names, features, specs, self.chunk_rows, self.row_nbytes]
+        return [
+            "tfrecord",
+            names,
+            self.records.fingerprint(),
+            specs,
+            self.chunk_rows,
+            self.row_nbytes,
+        ]
 
     def choice(self) -> str:
         """Return how the files are read."""

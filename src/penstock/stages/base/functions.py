@@ -14,7 +14,7 @@ from penstock import _native
 from penstock.core.nest import Structure, builder
 from penstock.core.order import round_keys
 from penstock.core.rows import Executor
-from penstock.core.skipped import SHOWN
+from penstock.core.tally import SHOWN
 from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
 
 

@@ -109,3 +109,12 @@ class StageFlow(StageNode, Flow):
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input holds: this stage passes its blocks on."""
         return self.input.holds_nbytes(block_nbytes, ahead)
+
+
+class CopyingFlow(StageFlow):
+    """A flow made from one other by a stage that copies the rows it hands on, a parcel at a time."""
+
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input holds, and the copies: the one that is made, and the one before it."""
+        own = 2 * max(block_nbytes, self.block_nbytes(1))
+        return own + self.input.holds_nbytes(block_nbytes, ahead)

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Node, RowSet, count, shifted
 from penstock.stages.shuffle.together import Together
-from penstock.stages.shuffle.window_order import Window
+from penstock.stages.shuffle.window_order import ShuffleWindow
 
 _STRAGGLER = 0.002  # Seconds between two looks for a thread that still copies from an old window.
 
@@ -29,7 +29,7 @@ class Layout(Protocol):
         """Return the first position of a window; for the window after the last, the number of rows."""
         ...
 
-    def window(self, number: int) -> Window:
+    def window(self, number: int) -> ShuffleWindow:
         """Return one window."""
         ...
 
@@ -38,7 +38,7 @@ class LoadingNode(Node):
     """A node whose rows come in windows, and which can read rows of a window."""
 
     @abstractmethod
-    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+    def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read some rows of a window, numbered as the window stores them, to their places in `block`."""
 
 
@@ -47,7 +47,7 @@ class _Loaded:
 
     __slots__ = ("__weakref__", "block", "first", "loading", "num_used", "window")
 
-    def __init__(self, window: Window, block: Block, loading: Together[slice]) -> None:
+    def __init__(self, window: ShuffleWindow, block: Block, loading: Together[slice]) -> None:
         self.window = window
         self.block = block
         self.loading = loading
@@ -75,7 +75,7 @@ class Windows:
         self.lock = threading.RLock()  # Not `with self.changed`: Ctrl-C could leave that locked.
         self.changed = threading.Condition(self.lock)
         self.making = threading.Lock()
-        self.made: tuple[int, Window] | None = None
+        self.made: tuple[int, ShuffleWindow] | None = None
         self.loaded: dict[int, _Loaded] = {}
         self.retired: list[weakref.ref[_Loaded]] = []
         self.error: BaseException | None = None
@@ -181,7 +181,7 @@ class Windows:
             self.loaded[number] = _Loaded(window, block, self._loading(window, block))
             return self.loaded[number]
 
-    def _loading(self, window: Window, block: Block) -> Together[slice]:
+    def _loading(self, window: ShuffleWindow, block: Block) -> Together[slice]:
         def rows(piece: int) -> slice:
             start = piece * self.piece_rows
             return slice(start, min(start + self.piece_rows, window.num_rows))

@@ -27,7 +27,7 @@ from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageRows
 from penstock.stages.shuffle.loading import LoadingNode, Windows
 from penstock.stages.shuffle.together import Together
-from penstock.stages.shuffle.window_order import Window
+from penstock.stages.shuffle.window_order import ShuffleWindow
 
 _BUCKET_NBYTES = 64 << 20
 _CHUNK_NBYTES = (
@@ -52,14 +52,14 @@ class Buckets:
         """Return the first position of a bucket."""
         return min(self.order.num_rows, window * self.bucket_rows)
 
-    def window(self, number: int) -> Window:
+    def window(self, number: int) -> ShuffleWindow:
         """Return one bucket, with the place in it of the row at each position."""
         start = self.start_of(number)
         positions = np.arange(start, self.start_of(number + 1))
         by_row = np.argsort(self.order.rows(positions), kind="stable")
         table = np.empty(len(positions), np.int64)
         table[by_row] = np.arange(len(positions))
-        return Window(start, np.empty(0, np.int64), table)
+        return ShuffleWindow(start, np.empty(0, np.int64), table)
 
 
 class ScatteredRows(StageRows, LoadingNode):
@@ -104,7 +104,7 @@ class ScatteredRows(StageRows, LoadingNode):
         windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
 
-    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+    def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read rows of a bucket from the scratch files."""
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
         out = block.span(rows.start, rows.stop)

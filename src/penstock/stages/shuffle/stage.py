@@ -10,7 +10,7 @@ from penstock.stages.cache.base import CacheFlow
 from penstock.stages.shuffle.by_index import ShuffledRows
 from penstock.stages.shuffle.forward import ShuffledFlow
 from penstock.stages.shuffle.of_cache import ShuffledCache
-from penstock.stages.shuffle.windowed import WindowedRows
+from penstock.stages.shuffle.on_storage import WindowedRows
 
 if TYPE_CHECKING:
     from penstock.stages.shuffle import scatter

@@ -22,7 +22,7 @@ _SPREAD = 100  # Rows over which the mixing is judged: about a batch.
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ShuffleWindow:
     """One window: its blocks, and the row of it that stands at each position."""
 
     start: int
@@ -99,7 +99,7 @@ class WindowOrder:
         column = window * small + min(window, larger)
         return min(self.num_rows, column * self.lanes * self.block_rows)
 
-    def window(self, number: int) -> Window:
+    def window(self, number: int) -> ShuffleWindow:
         """Return one window; takes 8 bytes a row of it."""
         return _window(self, number)
 
@@ -120,12 +120,12 @@ class WindowOrder:
 
 
 @lru_cache(maxsize=8)
-def _window(order: WindowOrder, number: int) -> Window:
+def _window(order: WindowOrder, number: int) -> ShuffleWindow:
     start, stop = order.start_of(number), order.start_of(number + 1)
     size = stop - start
     if order.is_whole:
         blocks = np.arange(-(-order.num_rows // order.block_rows))
-        return Window(0, blocks, Permutation(size, order.words).rows(np.arange(size)))
+        return ShuffleWindow(0, blocks, Permutation(size, order.words).rows(np.arange(size)))
     blocks = _blocks(order, start // order.block_rows, -(-stop // order.block_rows))
     by_number = np.argsort(blocks)
     places = np.empty_like(blocks)
@@ -134,9 +134,9 @@ def _window(order: WindowOrder, number: int) -> Window:
     if number == order.num_windows - 1:
         # The last window may end within a lane, or within a block: it is mixed as a whole, without lanes.
         drawn, offsets = np.divmod(Permutation(size, words).rows(np.arange(size)), order.block_rows)
-        return Window(start, blocks[by_number], places[drawn] * order.block_rows + offsets)
+        return ShuffleWindow(start, blocks[by_number], places[drawn] * order.block_rows + offsets)
     table = lane_orders(places, order.block_rows, order.lanes, words)
-    return Window(start, blocks[by_number], table.reshape(-1))
+    return ShuffleWindow(start, blocks[by_number], table.reshape(-1))
 
 
 def _blocks(order: WindowOrder, first: int, last: int) -> Index:

@@ -1,5 +1,7 @@
 """The checkpoint goes on exactly where it saved, whatever feeds the model. ../test_checkpoint.py kills for real."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -180,3 +182,27 @@ def test_the_public_fall_back_goes_on_between_epochs_only():
         )
         model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[noted])
     assert found == expected
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.data is for TensorFlow")
+def test_a_tf_dataset_that_goes_on_has_whole_epochs_after_the_first():
+    ds = dataset("rows")
+    with ds.stream() as stream:
+        for _ in range(5):
+            next(stream)
+        state = stream.state()
+    feed = ds.to_tf()
+    feed.resume(state)
+    model, counter = make("rows")
+    steps = []
+    noted = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: steps.append(0),
+        on_train_batch_end=lambda batch, logs: steps.append(steps.pop() + 1),
+    )
+    with warnings.catch_warnings():
+        # Keras warns of an epoch that is shorter than the others, and of a shuffle that tf.data does.
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(feed, epochs=3, verbose=0, callbacks=[noted])
+    assert steps == [7, 12, 12]
+    seen = keras.ops.convert_to_numpy(counter.seen.value)
+    assert seen.sum() == NUM_ROWS * 3 - 5 * 8

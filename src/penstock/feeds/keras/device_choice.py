@@ -9,7 +9,7 @@ from penstock.feeds.keras.preparing import preparation, prepared_spec
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.device import Device
-from penstock.feeds.on_device.tables import Resident
+from penstock.feeds.on_device.resident import Resident
 from penstock.feeds.on_device.traffic import Traffic
 from penstock.outlets import Outlets
 

@@ -5,7 +5,7 @@ import threading
 SHOWN = 10  # How many errors are kept as text.
 
 
-class Skipped:
+class Tally:
     """Counts bad rows, and keeps the text of the first few errors; any thread may add to it.
 
     A source or a stage whose rows can be bad becomes a flow under `on_error="skip"` (see

@@ -9,7 +9,7 @@ from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageRows
 from penstock.stages.shuffle.loading import LoadingNode, Windows
-from penstock.stages.shuffle.window_order import Window, WindowOrder
+from penstock.stages.shuffle.window_order import ShuffleWindow, WindowOrder
 
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
 _TABLE_NBYTES = 16  # Bytes for each row in the tables of a window.
@@ -53,7 +53,7 @@ class WindowedRows(StageRows, LoadingNode):
         windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / order.window_rows)
 
-    def load(self, window: Window, rows: slice, block: Block, context: Context) -> None:
+    def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read some blocks of a window."""
         first, last = rows.start // self.block_rows, -(-rows.stop // self.block_rows)
         blocks = window.blocks[first:last]

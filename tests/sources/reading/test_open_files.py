@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.io.paths import expand
-from penstock.sources.reading.readers import OpenFiles, ReopenedReader
+from penstock.sources.reading.open_files import OpenFiles, ReopenedReader
 
 MANY_FILES = """
 import os, resource, sys

@@ -10,10 +10,10 @@ from typing import Any
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
-from penstock.feeds.batches import batch_size
+from penstock.feeds.facts import batch_size
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.long_batches import can_join
-from penstock.feeds.on_device.tables import INDEX_DTYPE, Resident
+from penstock.feeds.on_device.resident import INDEX_DTYPE, Resident
 from penstock.feeds.passes import Pass
 from penstock.feeds.tf.arrays import tensor_spec
 

@@ -1,4 +1,4 @@
-"""Opening CSV files. Types are found in the first piece of the first file, then fixed."""
+"""The first look at CSV files: their columns, and types, which are found in the first piece and then fixed."""
 
 import csv
 import io
