@@ -24,6 +24,7 @@ ACROSS = {
 }
 # Each of these modules has a file of tests with its name.
 TESTED = (
+    "core/*.py",
     "stages/*.py",
     "stages/shuffle/*.py",
     "stages/cache/*.py",
