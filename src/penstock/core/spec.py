@@ -152,7 +152,7 @@ def dtype_to_json(dtype: DType) -> Any:
         return dtype.__name__
     descr = npy.dtype_to_descr(_without_metadata(dtype))
     # The dtypes of ml_dtypes are plain bytes to an .npy file; only their names tell them apart.
-    if dtype.kind == "V" and dtype.names is None and dtype.type is not np.void:
+    if dtype.names is None and dtype.type.__module__.partition(".")[0] != "numpy":
         return dtype.name
     return descr
 
@@ -161,7 +161,8 @@ def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype without metadata: h5py puts some into dtypes, and NumPy warns when it is lost."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return np.dtype((_without_metadata(base), shape))
+        plain = _without_metadata(base)
+        return dtype if plain is base else np.dtype((plain, shape))
     if dtype.names is None or dtype.fields is None:
         return dtype if dtype.metadata is None else np.dtype(dtype.str)
     fields = [dtype.fields[name] for name in dtype.names]
