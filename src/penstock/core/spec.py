@@ -161,8 +161,8 @@ def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype without metadata: h5py puts some into dtypes, and NumPy warns when it is lost."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        plain = _without_metadata(base)
-        return dtype if plain is base else np.dtype((plain, shape))
+        inner = _without_metadata(base)
+        return dtype if inner is base else np.dtype((inner, shape))
     if dtype.names is None or dtype.fields is None:
         return dtype if dtype.metadata is None else np.dtype(dtype.str)
     fields = [dtype.fields[name] for name in dtype.names]

@@ -5,81 +5,14 @@ import json
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from tests.feeds.on_device.numpy_device import chosen, same
 
 import penstock as ps
-from chains import chains
 from penstock.core.fingerprint import fingerprint
-from penstock.core.nest import flatten
 from penstock.core.state import State
-from penstock.feeds.on_device.choice import choose
-from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.resident import ResidentStream
 
 NUM_ROWS = 1000
-
-
-class NumpyDevice(Device):
-    """Memory that plays a device, with as much of it free as it is told."""
-
-    def __init__(self, free=None):
-        self.free = free
-
-    def free_nbytes(self):
-        return self.free
-
-    def allocate(self, num_rows, like):
-        return np.empty((num_rows, *like.shape[1:]), like.dtype)
-
-    def write(self, table, start, leaf):
-        table[start : start + len(leaf)] = leaf
-        return table
-
-    def gather(self, tables, rows):
-        return [table[rows] for table in tables]
-
-    def nbytes(self, leaf):
-        return leaf.nbytes
-
-
-def chosen(ds, device_memory="1GB", free=None):
-    return choose(ds, NumpyDevice(free), lambda batch: batch, device_memory)
-
-
-def leaves(batch):
-    return [np.asarray(leaf).copy() for leaf in flatten(batch)[0]]
-
-
-def same(found, wanted):
-    found, wanted = [leaves(batch) for batch in found], [leaves(batch) for batch in wanted]
-    return len(found) == len(wanted) and all(
-        a.dtype == b.dtype and a.tobytes() == b.tobytes() and a.shape == b.shape
-        for mine, theirs in zip(found, wanted, strict=True)
-        for a, b in zip(mine, theirs, strict=True)
-    )
-
-
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
-@given(chains(), st.integers(1, 9))
-def test_any_chain_that_can_stay_gives_the_batches_of_its_stream(made, batch_size):
-    ds, _ = made
-    ds = ds if ds.node.is_batched else ds.batch(batch_size)
-    data = chosen(ds).data
-    assume(data is not None)
-    identity = fingerprint(ds.node)
-    for epoch in range(2):
-        with ds.stream(epoch=epoch) as stream:
-            wanted = list(stream)
-        assert same(ResidentStream(ds, data, State(identity, epoch)), wanted)
-    with ds.stream() as stream:
-        for _ in range(min(batch_size, len(wanted))):
-            next(stream)
-        state = stream.state()
-        found = ResidentStream(ds, data, State.from_dict(state))
-        with ds.stream(state=state) as again:
-            assert found.position == again.position
-        assert same(found, stream if state["element"] else wanted)
 
 
 @pytest.fixture(scope="module")

@@ -98,22 +98,6 @@ def test_all_batches_can_be_kept_on_the_smallest_budget():
     assert all(same(batches, expected(ds, epoch)) for epoch, batches in enumerate(kept))
 
 
-def test_tensors_made_for_keras_are_our_memory_where_it_is_on_64_bytes():
-    from penstock.feeds.alignment import aligned
-    from penstock.feeds.tf.arrays import converter
-
-    convert = converter(ps.ArraySpec((None,), "float32"), tf)
-    array = aligned(np.arange(64, dtype="float32"))
-    tensor = convert(array)
-    array[0] = 7
-    assert tensor.numpy()[0] == 7
-    away = np.arange(80, dtype="float32")[1:65]
-    tensor = convert(away)
-    away[0] = 9
-    assert tensor.numpy()[0] == 1
-    assert converter(ps.ArraySpec((), str), tf) is None
-
-
 def test_mirrored_strategy_splits_each_batch():
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     spread = strategy.experimental_distribute_dataset(dataset().to_tf())

@@ -1,34 +1,16 @@
-"""fit, evaluate and predict on a feed give what they give on arrays, and refuse what can't work."""
+"""fit, evaluate and predict on a feed give what they give on arrays, go on from states, and refuse what can't work."""
 
 import gc
 import threading
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 import penstock as ps
-from feeds.keras.suite.models import BACKEND, StepLosses, make_model, same_weights
-
-
-def both(x, y, *, batch_size=32, epochs=2, make=make_model, feed_data=None, **fit_options):
-    """Train on arrays and on a feed; return both models and what each step reported."""
-    results = []
-    data = feed_data if feed_data is not None else ((x, y) if y is not None else (x,))
-    feed = ps.from_arrays(data).batch(batch_size).to_keras()
-    for arguments in ({"x": x, "y": y, "batch_size": batch_size, "shuffle": False}, {"x": feed}):
-        model, log = make(), StepLosses()
-        model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[log], **fit_options)
-        results.append((model, log.steps))
-    return results
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "int64"])
-def test_losses_equal_those_of_arrays_bit_for_bit(data, dtype):
-    x, y = data
-    (theirs, expected), (ours, found) = both((x * 100).astype(dtype), y)
-    assert found == expected
-    assert same_weights(ours, theirs)
+from feeds.keras.suite.models import BACKEND, both, make_model, resumable_model, same_weights
+from feeds.keras.training import NUM_ROWS, dataset
 
 
 @pytest.mark.parametrize("batch_size", [7, 500])
@@ -36,84 +18,6 @@ def test_batches_of_any_size_give_the_same_losses(data, batch_size):
     x, y = data
     (_, expected), (_, found) = both(x[:40], y[:40], batch_size=batch_size)
     assert found == expected
-
-
-def test_class_weights_in_fit_and_in_the_feed_are_those_of_keras(data):
-    x, y = data
-    weights = {0: 3.0, 2: 0.5}
-    (_, expected), (_, found) = both(x, y, class_weight=weights)
-    assert found == expected
-    model, log = make_model(), StepLosses()
-    feed = ps.from_arrays((x, y)).batch(32).to_keras(class_weight=weights)
-    model.fit(feed, epochs=2, verbose=0, callbacks=[log])
-    assert log.steps == expected
-
-
-def test_sample_weights_are_those_of_keras(data):
-    x, y = data
-    weights = np.linspace(0, 2, len(x))
-    expected, found = StepLosses(), StepLosses()
-    make_model().fit(
-        x, y, sample_weight=weights, shuffle=False, verbose=0, batch_size=32, callbacks=[expected]
-    )
-    feed = ps.from_arrays((x, y, weights)).batch(32).to_keras()
-    make_model().fit(feed, verbose=0, callbacks=[found])
-    assert found.steps == expected.steps
-
-
-def two_in_two_out():
-    keras.utils.set_random_seed(0)
-    a, b = keras.Input((8,), name="a"), keras.Input((3,), name="b")
-    joined = keras.layers.Concatenate()([a, b])
-    out = {
-        "p": keras.layers.Dense(2, name="p")(joined),
-        "q": keras.layers.Dense(1, name="q")(joined),
-    }
-    model = keras.Model({"a": a, "b": b}, out)
-    model.compile(optimizer="sgd", loss={"p": "mse", "q": "mae"})
-    return model
-
-
-@pytest.mark.parametrize("has_weight", [False, True])
-def test_dict_inputs_and_several_outputs(data, has_weight):
-    x, _ = data
-    inputs = {"a": x, "b": x[:, :3].astype("float64")}
-    outputs = {"p": x[:, :2], "q": x[:, :1]}
-    weight = np.linspace(0, 1, len(x)).astype("float32")
-    nest = (inputs, outputs, weight) if has_weight else (inputs, outputs)
-    expected, found = StepLosses(), StepLosses()
-    two_in_two_out().fit(
-        inputs,
-        outputs,
-        sample_weight=weight if has_weight else None,
-        batch_size=32,
-        shuffle=False,
-        verbose=0,
-        callbacks=[expected],
-    )
-    two_in_two_out().fit(ps.from_arrays(nest).batch(32).to_keras(), verbose=0, callbacks=[found])
-    assert found.steps == expected.steps
-
-
-def test_leaves_of_a_batch_share_no_memory(data):
-    """TensorFlow writes into memory that it takes to be one tensor's own."""
-    x, _ = data
-    nest = ({"a": x}, {"p": x, "q": x}, np.ones(len(x), "float32"))
-    feed = ps.from_arrays(nest).batch(32).to_keras()
-    for inputs, outputs, weights in feed.get_numpy_iterator():
-        leaves = [*inputs.values(), *outputs.values(), *weights.values()]
-        for number, leaf in enumerate(leaves):
-            assert not any(np.shares_memory(leaf, other) for other in leaves[:number])
-
-
-def test_a_tuple_of_inputs(data):
-    x, y = data
-    keras.utils.set_random_seed(0)
-    a, b = keras.Input((8,)), keras.Input((8,))
-    model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
-    model.compile("sgd", "mse")
-    history = model.fit(ps.from_arrays(((x, x), y)).batch(32).to_keras(), epochs=2, verbose=0)
-    assert history.history["loss"][1] < history.history["loss"][0]
 
 
 def test_evaluate_and_predict_equal_those_of_arrays(data):
@@ -327,60 +231,98 @@ def test_the_smallest_budget_trains_as_fresh_copies_do(data):
     assert same_weights(found, expected)
 
 
-def test_predictions_are_streamed_to_a_file(data, tmp_path):
-    x, y = data
-    model = make_model()
-    feed = ps.from_arrays((x, y)).batch(32).to_keras()
-    written = feed.predict_to(str(tmp_path / "out.npy"), model)
-    assert np.array_equal(np.load(tmp_path / "out.npy"), model.predict(x, batch_size=32, verbose=0))
-    assert (written.num_rows, written.to_device_nbytes) == (200, x.nbytes)
-    assert written.to_host_nbytes == 200 * 4 * 4
-    outputs = two_in_two_out()
-    feed = ps.from_arrays({"a": x, "b": x[:, :3]}).batch(32).to_keras()
-    assert len(feed.predict_to(str(tmp_path / "folder"), outputs).paths) == 2
-    assert np.load(tmp_path / "folder" / "p.npy").shape == (200, 2)
-
-
-def test_normalization_is_that_of_adapt(data):
-    x, y = data
-    layer = keras.layers.Normalization()
-    layer.adapt(x)
-    found = ps.from_arrays((x, y)).batch(32).to_keras().normalization()
-    assert np.allclose(np.asarray(found(x)), np.asarray(layer(x)), atol=1e-5)
-    images = np.random.default_rng(0).random((50, 4, 5, 3), np.float32)
-    layer = keras.layers.Normalization()
-    layer.adapt(images)
-    found = ps.from_arrays((images,)).batch(32).to_keras().normalization()
-    assert np.allclose(np.asarray(found(images)), np.asarray(layer(images)), atol=1e-4)
-
-
-def test_fit_arrays_is_fit(data):
-    x, y = data
-    expected = make_model().fit(
-        x, y, batch_size=32, shuffle=False, validation_split=0.25, epochs=2, verbose=0
-    )
-    found = ps.fit_arrays(
-        make_model(), x, y, batch_size=32, shuffle=False, validation_split=0.25, epochs=2, verbose=0
-    )
-    assert found.history == expected.history
-    ps.fit_arrays(make_model(), x, y, validation_data=(x, y), verbose=0, memory="64MB")
-
-
-def test_the_public_fall_back_trains_on_the_same_batches(data):
-    from penstock.feeds.keras.pydataset import PyDatasetFeed
-
-    x, y = data
-    ds = ps.from_arrays((x.astype("float64"), y)).shuffle(seed=0).batch(32)
-    expected, found = StepLosses(), StepLosses()
-    make_model().fit(ds.to_keras(), epochs=2, verbose=0, callbacks=[expected])
-    feed = PyDatasetFeed(ds)
-    make_model().fit(feed, epochs=2, verbose=0, shuffle=False, callbacks=[found])
-    assert [s["loss"] for s in found.steps] == [s["loss"] for s in expected.steps]
-
-
 def test_the_report_tells_of_the_last_epoch(data):
     feed = ps.from_arrays(data).batch(32).to_keras()
     assert feed.report() is None
     make_model().fit(feed, epochs=2, verbose=0)
     assert (feed.report().epoch, feed.report().num_elements) == (1, 7)
     assert "memory" in str(feed.explain())
+
+
+@pytest.mark.parametrize("kind", ["rows", "filter", "several"])
+@pytest.mark.parametrize("done", [0, 3, 6])
+def test_a_state_lets_fit_go_on_with_the_rest_of_its_epoch_and_then_with_whole_ones(kind, done):
+    if BACKEND == "torch" and kind == "several":
+        pytest.skip("torch has no steps_per_execution")
+    ds = dataset(kind)
+    with ds.stream(epoch=1) as stream:
+        for _ in range(done):
+            next(stream)
+        state = stream.state()
+        rest = [int(row) for x, _ in stream for row in x[:, 0]]
+    with ds.stream(epoch=2) as stream:
+        following = [int(row) for x, _ in stream for row in x[:, 0]]
+    model, counter = resumable_model(kind)
+    feed = ds.to_keras()
+    feed.resume(state)
+    model.fit(feed, epochs=1, verbose=0)
+    seen = keras.ops.convert_to_numpy(counter.seen.value)
+    assert sorted(np.flatnonzero(seen).tolist()) == sorted(rest)
+    model.fit(feed, epochs=1, verbose=0)
+    both = keras.ops.convert_to_numpy(counter.seen.value) - seen
+    assert sorted(np.flatnonzero(both).tolist()) == sorted(following)
+
+
+def test_a_state_with_steps_per_epoch_starts_there_and_takes_all_steps():
+    ds = dataset("rows")
+    with ds.stream() as stream:
+        for _ in range(4):
+            next(stream)
+        state = stream.state()
+        rest = [int(row) for x, _ in stream for row in x[:, 0]]
+    model, counter = resumable_model("steps")
+    feed = ds.to_keras()
+    feed.resume(state)
+    model.fit(feed, epochs=1, steps_per_epoch=5, verbose=0)
+    seen = np.flatnonzero(keras.ops.convert_to_numpy(counter.seen.value)).tolist()
+    assert sorted(seen) == sorted(rest[: 5 * 8])
+
+
+def test_a_feed_tells_what_it_is_how_long_and_where_it_stands():
+    ds = dataset("rows")
+    feed = ds.to_keras()
+    assert len(feed) == len(ds) == feed.num_batches == 12
+    assert repr(feed) == "<KerasFeed of batch(8): epoch 0, after batch 0 of 12>"
+    model, _ = resumable_model("rows")
+    model.fit(feed, epochs=2, verbose=0)
+    assert repr(feed) == "<KerasFeed of batch(8): epoch 2, after batch 0 of 12>"
+    with ds.stream(epoch=4) as stream:
+        next(stream)
+        feed.resume(stream.state())
+    assert repr(feed) == "<KerasFeed of batch(8): epoch 4, after batch 1 of 12>"
+    unknown = dataset("filter").to_keras()
+    assert unknown
+    assert unknown.num_batches is None
+    with pytest.raises(TypeError, match="number of batches is unknown"):
+        len(unknown)
+
+
+def test_a_state_of_another_dataset_is_refused_when_it_is_given():
+    with dataset("filter").stream() as stream:
+        state = stream.state()
+    with pytest.raises(ps.StateError, match="another pipeline"):
+        dataset("rows").to_keras().resume(state)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.data is for TensorFlow")
+def test_a_tf_dataset_that_goes_on_has_whole_epochs_after_the_first():
+    ds = dataset("rows")
+    with ds.stream() as stream:
+        for _ in range(5):
+            next(stream)
+        state = stream.state()
+    feed = ds.to_tf()
+    feed.resume(state)
+    model, counter = resumable_model("rows")
+    steps = []
+    noted = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: steps.append(0),
+        on_train_batch_end=lambda batch, logs: steps.append(steps.pop() + 1),
+    )
+    with warnings.catch_warnings():
+        # Keras warns of an epoch that is shorter than the others, and of a shuffle that tf.data does.
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(feed, epochs=3, verbose=0, callbacks=[noted])
+    assert steps == [7, 12, 12]
+    seen = keras.ops.convert_to_numpy(counter.seen.value)
+    assert seen.sum() == NUM_ROWS * 3 - 5 * 8

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from feeds.keras.suite.keras_resume import Stop, StopAt
-from feeds.keras.suite.models import BACKEND, StepLosses, same_weights
+from feeds.keras.suite.models import BACKEND, StepLosses, Stop, StopAt, light_model, same_weights
 from feeds.keras.training import dataset
 from penstock.core.nest import flatten
 
@@ -28,15 +27,6 @@ def chain(kind, data, path):
         return ps.from_arrays((x.astype("float64"), y)).shuffle(seed=0).batch(32)
     labels = ps.from_arrays(y)
     return ps.zip(ps.from_files(path), labels).shuffle(seed=0, window="4KB").batch(32)
-
-
-def light_model(width=8, **options):
-    """A model that compiles fast: what is compared is what it is fed."""
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((width,)), keras.layers.Dense(4)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, **options)
-    return model
 
 
 def trained(feed, model=None, **options):
@@ -145,15 +135,6 @@ def test_a_checkpoint_goes_on_from_any_batch_of_what_is_resident(tmp_path, kind)
         with pytest.raises(Stop):
             run(kind, tmp_path / "cut", "1MB", stop)
     assert same_weights(run(kind, tmp_path / "cut", "1MB"), expected)
-
-
-def test_fit_arrays_shares_the_declared_memory(data):
-    x, y = data
-    options = {"batch_size": 32, "validation_split": 0.25, "epochs": 2, "verbose": 0}
-    expected = ps.fit_arrays(light_model(), x, y, **options)
-    # Room for the training data, and not for what is held out as well.
-    found = ps.fit_arrays(light_model(), x, y, device_memory=150 * 36 + 10, **options)
-    assert found.history == expected.history
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute is TensorFlow's")

@@ -1,0 +1,44 @@
+"""Tensors on the CPU are the memory of the arrays that they are made of."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.feeds.torch.arrays import converter
+
+torch = pytest.importorskip("torch")
+
+
+def spec(dtype):
+    return ps.ArraySpec((None, 2), dtype)
+
+
+DTYPES = ["float16", "float32", "float64", "int8", "int64", "uint8", "uint16", "bool", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tensor_shares_the_memory_of_its_array(dtype):
+    array = np.arange(12).reshape(6, 2).astype(dtype)
+    tensor = converter(spec(dtype), torch)(array)
+    assert tensor.data_ptr() == array.__array_interface__["data"][0]
+    assert tensor.dtype == getattr(torch, dtype)
+    assert np.array_equal(tensor.numpy(), array)
+    array[1] = 0
+    assert not tensor[1].any()
+
+
+def test_bfloat16_is_shared_bit_for_bit():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([[1.5, -2], [0, 1e30]], ml_dtypes.bfloat16)
+    tensor = converter(spec(ml_dtypes.bfloat16), torch)(array)
+    assert tensor.dtype == torch.bfloat16
+    assert tensor.data_ptr() == array.__array_interface__["data"][0]
+    assert np.array_equal(tensor.float().numpy(), array.astype("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["longdouble", "float8_e4m3fn"])
+def test_a_dtype_that_torch_lacks_is_refused_with_the_cure(dtype):
+    kind = getattr(pytest.importorskip("ml_dtypes"), dtype) if "8" in dtype else dtype
+    message = r"torch has no dtype for .*; cast it with \.map\(\.\.\.\) before \.batch\(\.\.\.\)"
+    with pytest.raises(TypeError, match=message):
+        converter(spec(kind), torch)
