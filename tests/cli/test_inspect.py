@@ -113,3 +113,16 @@ def test_tfrecords_are_shown_with_the_features_that_were_found(tmp_path, capsys)
     text = capsys.readouterr().out
     assert "records  5" in text
     assert "feature  'x': FixedFeature(shape=(3,)" in text
+
+
+@pytest.mark.parametrize("command", ["inspect", "convert"])
+@pytest.mark.parametrize("text", ['{"key": secret', "[1]", '"secret"', ""])
+def test_storage_options_that_are_no_json_object_are_refused_by_the_name_of_the_flag(
+    command, text, tmp_path, capsys
+):
+    target = [str(tmp_path / "out")] if command == "convert" else []
+    code = main([command, str(tmp_path / "a.npy"), *target, "--storage-options", text])
+    message = capsys.readouterr().err
+    assert code == 1
+    assert "--storage-options must be a JSON object" in message
+    assert "secret" not in message

@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import json
+from typing import Any
 
 COMMANDS = {
     "convert": "write files of one format as another, as shards that are read at full speed",
@@ -27,3 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
     command = importlib.import_module(f"penstock.cli.{found.command}")
     code: int = command.main(found.rest)
     return code
+
+
+def parse_storage_options(text: str) -> dict[str, Any]:
+    """Return what `--storage-options` holds; the error does not repeat it, since it may be a secret."""
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise ValueError("--storage-options must be a JSON object, such as '{\"anon\": true}'.")  # noqa: TRY004
+    return options

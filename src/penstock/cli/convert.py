@@ -1,10 +1,10 @@
 """`penstock convert IN OUT`: files of one format, written as another."""
 
 import argparse
-import json
 import sys
 import time
 
+from penstock.cli import parse_storage_options
 from penstock.errors import PenstockError
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
         fields = fields[0]
     started = time.perf_counter()
     try:
-        options = json.loads(found.storage_options)
+        options = parse_storage_options(found.storage_options)
         ds = from_files(found.source, fields, format=found.source_format, storage_options=options)
         if found.memory:
             ds = ds.with_options(memory=found.memory)

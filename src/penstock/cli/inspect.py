@@ -1,13 +1,13 @@
 """`penstock inspect PATH`: what is in files, and what a shuffled pass over them would cost."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from penstock.cli import parse_storage_options
 from penstock.core.nest import field_names
 from penstock.core.rows import Node, Rows
 from penstock.core.spec import ArraySpec, dtype_name
@@ -65,7 +65,7 @@ def _lines(
     found: argparse.Namespace,
 ) -> Iterable[str]:
     names = [paths] if isinstance(paths, str) else paths
-    options = json.loads(found.storage_options)
+    options = parse_storage_options(found.storage_options)
     if found.format == "tfrecord" or any(name.endswith(_TFRECORDS) for name in names):
         return describe_tfrecord(expand(paths, storage_options=options))
     ds = from_files(paths, fields, format=found.format, spec=spec, storage_options=options)

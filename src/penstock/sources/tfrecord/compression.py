@@ -13,7 +13,6 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Bytes, Reader, read_bytes
 
-COMPRESSIONS = ("none", "GZIP", "ZLIB")
 # zlib's `wbits` for each format: which header it has, and a window of 32 KB.
 _WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
 _INPUT_NBYTES = 128 << 10
