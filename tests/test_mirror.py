@@ -10,6 +10,8 @@ PACKAGE = TESTS.parent / "src" / "penstock"
 ACROSS = {
     "native",  # the kernels of src/native, against their twins
     "test_chains.py",  # any chain of stages, against a model in plain Python
+    "feeds/test_layouts.py",  # the same, in every framework
+    "test_layouts.py",  # every way to store rows, with every dtype and shuffle
     "test_tfdata_oracle.py",  # the same chains in tf.data
     "test_layers.py",  # who may import whom
     "test_surface.py",  # what users import and see

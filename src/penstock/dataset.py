@@ -88,12 +88,13 @@ class Dataset(Outlets):
         """Return the rows in a seeded random order, new each epoch.
 
         Arrays in memory, and rows of 64 KB and more, are shuffled exactly, at no cost in memory. Smaller
-        rows on storage are shuffled in windows: random blocks of about 64 KB each, mixed over `window`
-        bytes. Rows that can only be read forward are mixed within `window` bytes of rows that follow
-        each other. `explain()` says which it is, and its mixing, from 0 (the order of the file) to 1 (a true
-        shuffle). Mixing is measured on the worst data: all rows of a block alike. Average every 100 rows that
-        follow each other; mixing is how much these averages differ after a true shuffle, divided by how much
-        they differ after this one.
+        rows on storage are shuffled in windows: random blocks of about 64 KB each (all fields together), or
+        the chunks that they are stored in, mixed over `window` bytes. Rows that can only be read forward are
+        mixed within `window` bytes of rows that follow each other. `explain()` says which it is, and its
+        mixing, from 0 (the order of the file) to 1 (a true shuffle). Mixing is measured on the worst data:
+        all rows of a block alike. Average every 100 rows that follow each other; mixing is how much these
+        averages differ after a true shuffle, divided by how much they differ after this one. Below 0.5, a
+        warning says so when the first stream opens.
 
         Args:
             positional: Nothing: a shuffle needs no buffer size.

@@ -190,6 +190,8 @@ def from_tfrecord(
 def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
     """Return rows that are tuples of one row of each dataset.
 
+    Zip first, then shuffle: datasets that are shuffled with one seed, and yet in different orders, are refused.
+
     Args:
         datasets: What to put side by side.
         strict: Whether they must have as many rows; without it the shortest ends it.

@@ -56,7 +56,7 @@ def test_chunks_that_are_decoded_more_than_once_are_told(
     for number, length in enumerate((15_000, 15_000)):
         with h5py.File(tmp_path / f"{number}.h5", "w") as file:
             file.create_dataset(
-                "x", data=np.zeros((length, 2)), chunks=(10_000, 2), compression="gzip"
+                "x", data=np.zeros((length, 40)), chunks=(10_000, 40), compression="gzip"
             )
     ds = ps.from_files(tmp_path)
     # Blocks of 10,000: chunk 2 of file 0 and both of file 1 are cut in two.

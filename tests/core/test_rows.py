@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.blocks import Block
 from penstock.core.fields import Field
+from penstock.core.grains import Grain
 from penstock.core.nest import flatten
 from penstock.core.rows import (
     ENDLESS,
@@ -184,19 +185,19 @@ def test_work_inline_is_in_order_drops_its_inputs_and_does_not_end_at_a_stop_ite
 
 def test_a_node_takes_over_what_its_inputs_are():
     one, other = Squares(3), Squares(ENDLESS)
-    one.num_shuffles, one.chunk_rows, one.calls_functions = 2, 10, True
-    other.num_shuffles, other.chunk_rows, other.follows_epoch = 1, 30, True
+    one.num_shuffles, one.grains, one.calls_functions = 2, (Grain(10, 8),), True
+    other.num_shuffles, other.grains, other.follows_epoch = 1, (Grain(30, 8),), True
     alike = Like(one)
-    assert (alike.num_rows, alike.num_shuffles, alike.chunk_rows) == (3, 2, 10)
+    assert (alike.num_rows, alike.num_shuffles, alike.grains) == (3, 2, (Grain(10, 8),))
     assert alike.inputs == (one,)
     assert alike.spec == ArraySpec((), "i8")
     assert (alike.is_endless, Like(other).is_endless) == (False, True)
     both = Like(one, other, Squares())
-    assert (both.num_shuffles, both.chunk_rows) == (2, 30)
+    assert (both.num_shuffles, both.grains) == (2, (Grain(10, 8), Grain(30, 8)))
     assert both.calls_functions
     assert both.follows_epoch
     assert not both.is_batched
-    assert Like(Squares(), Squares()).chunk_rows is None
+    assert Like(Squares(), Squares()).grains == ()
 
 
 def test_nodes_are_built_anew_only_after_one_that_skips_bad_rows():

@@ -1,5 +1,9 @@
 """zip: rows side by side, and where the shortest ends."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
 from tests.stages.conformance import (
     MAPPED,
@@ -40,3 +44,103 @@ def test_zip_of_unequal_flows_is_an_error_at_their_end():
     with pytest.raises(ps.LengthError, match=r"input 0 ended after 11 rows .* strict=False"):
         list(ps.zip(short, numbered()))
     assert len(list(ps.zip(short, numbered(), strict=False))) == 11
+
+
+def generated(values: np.ndarray) -> ps.Dataset:
+    return ps.from_generator(lambda: iter(values), ps.ArraySpec(values.shape[1:], values.dtype))
+
+
+def strings(values: np.ndarray) -> ps.Dataset:
+    return ps.from_generator(lambda: (str(value) for value in values[:, 0]), ps.ArraySpec((), str))
+
+
+NARROW, WIDE = np.arange(40_000).reshape(-1, 1), np.arange(400_000).reshape(-1, 10)
+DIFFERENT: dict[str, Callable[[Path], tuple[ps.Dataset, ps.Dataset]]] = {
+    "files with rows of other sizes": lambda path: (
+        ps.from_files(path / "narrow.npy").shuffle(seed=3, window="200KB"),
+        ps.from_files(path / "wide.npy").shuffle(seed=3, window="200KB"),
+    ),
+    "a file and an array": lambda path: (
+        ps.from_files(path / "wide.npy").shuffle(window="200KB"),
+        ps.from_arrays(NARROW).shuffle(),
+    ),
+    "other windows": lambda path: (
+        ps.from_files(path / "wide.npy").shuffle(window="200KB"),
+        ps.from_files(path / "wide.npy").shuffle(window="400KB"),
+    ),
+    "windows and an exact order": lambda path: (
+        ps.from_files(path / "wide.npy").shuffle(window="200KB"),
+        ps.from_files(path / "wide.npy").shuffle(exact=True, window="200KB"),
+    ),
+    "with stages between": lambda path: (
+        ps.from_files(path / "wide.npy").shuffle(window="200KB").batch(10).take(50),
+        ps.from_files(path / "narrow.npy")
+        .map(np.negative)
+        .shuffle(window="200KB")
+        .batch(10)
+        .take(50),
+    ),
+    "generators with rows of other sizes": lambda _: (
+        generated(NARROW).shuffle(window="20KB"),
+        generated(WIDE).shuffle(window="20KB"),
+    ),
+    "text and numbers that flow": lambda _: (
+        generated(NARROW).shuffle(),
+        strings(NARROW).shuffle(),
+    ),
+    "caches on disk of flows": lambda path: (
+        generated(NARROW).cache(path / "a").shuffle(),
+        generated(WIDE).cache(path / "b").shuffle(),
+    ),
+    "the third of three": lambda path: (
+        ps.from_files(path / "wide.npy"),
+        ps.zip(
+            ps.from_files(path / "wide.npy").shuffle(window="200KB"),
+            ps.from_files(path / "narrow.npy").shuffle(window="200KB"),
+        ),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs")
+    np.save(path / "narrow.npy", NARROW)
+    np.save(path / "wide.npy", WIDE)
+    return path
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_one_seed_and_two_orders_are_refused(name: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"same seed, and yet in different orders[\s\S]*Zip first"):
+        ps.zip(*DIFFERENT[name](folder))
+
+
+ALIKE: dict[str, Callable[[Path], tuple[ps.Dataset, ps.Dataset]]] = {
+    "arrays": lambda _: (ps.from_arrays(NARROW).shuffle(), ps.from_arrays(WIDE).shuffle()),
+    "an exact order and an array": lambda path: (
+        ps.from_arrays(NARROW).shuffle(),
+        ps.from_files(path / "wide.npy").shuffle(exact=True, window="200KB"),
+    ),
+    "files no larger than a window": lambda path: (
+        ps.from_files(path / "narrow.npy").shuffle(),
+        ps.from_files(path / "wide.npy").shuffle(),
+    ),
+    "one file twice": lambda path: (
+        ps.from_files(path / "wide.npy").shuffle(window="200KB").map(lambda row: row[:1] // 10),
+        ps.from_files(path / "wide.npy").shuffle(window="200KB"),
+    ),
+    "caches in memory of flows": lambda _: (
+        generated(NARROW).cache().shuffle(),
+        generated(WIDE).cache().shuffle(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_one_seed_and_one_order_keep_pairs_together(name: str, folder: Path) -> None:
+    narrow, wide = ALIKE[name](folder)
+    for small, large in ps.zip(narrow, wide).batch(1000):
+        assert (small[:, 0] == large[:, 0] // 10).all()
+    other = ps.from_files(folder / "wide.npy").shuffle(seed=5, window="200KB")
+    ps.zip(narrow, other)  # Another seed: meant to be independent.

@@ -102,15 +102,12 @@ def _chunks(node: FileRows) -> str:
     grids = [
         leaf.grid
         for part in node.parts
-        for leaf in list(part.leaves.values())[:1]
+        for leaf in [max(part.leaves.values(), key=lambda leaf: leaf.field.nbytes)]
         if isinstance(leaf, Chunked)
     ]
     if not grids:
         return "none: rows lie one after the other"
-    count = sum(
-        -(-grid.num_rows // grid.chunk_rows) if grid.edges is None else len(grid.edges) - 1
-        for grid in grids
-    )
+    count = sum(grid.num_chunks for grid in grids)
     largest = max(grid.chunk_rows for grid in grids)
     return f"{count}, of up to {largest} rows ({format_nbytes(largest * node.row_nbytes)})"
 
@@ -140,26 +137,27 @@ def _shuffled(ds: Dataset, node: Node, stored: int, window: str | None) -> Itera
 
 
 def decoded_times(node: FileRows, block_rows: int) -> float:
-    """Return how often a row is decoded in a windowed pass, on average: once where blocks are whole chunks."""
-    most = 1.0
-    for name in node.names:
-        edges = []
-        for start, part in zip(node.starts.tolist(), node.parts, strict=False):
-            leaf = part.leaves[name]
-            if not isinstance(leaf, Chunked):
-                break
-            grid = leaf.grid
-            if grid.num_rows // grid.chunk_rows > _MOST_EDGES:
-                break
-            inner = (
-                np.arange(0, grid.num_rows, grid.chunk_rows) if grid.edges is None else grid.edges
-            )
-            edges.append(inner + start)
-        if len(edges) != len(node.parts):
-            continue
-        chunks = np.unique(np.concatenate([*edges, [node.num_rows]]))
-        blocks = np.arange(0, node.num_rows, block_rows)
-        pieces = np.union1d(chunks, blocks)[:-1]
-        sizes = np.diff(chunks)[np.searchsorted(chunks, pieces, side="right") - 1]
-        most = max(most, float(sizes.sum() / max(1, node.num_rows)))
-    return most
+    """Return how often a byte is decoded in a windowed pass, on average: once where blocks are whole chunks."""
+    decoded = 0.0
+    for name, field in zip(node.names, node.fields, strict=True):
+        decoded += field.nbytes * _decoded_times(node, name, block_rows)
+    return decoded / max(1, node.row_nbytes)
+
+
+def _decoded_times(node: FileRows, name: str, block_rows: int) -> float:
+    """Return how often a row of one field is decoded."""
+    edges, retained = [], 0
+    for start, part in zip(node.starts.tolist(), node.parts, strict=False):
+        leaf = part.leaves[name]
+        if not isinstance(leaf, Chunked) or leaf.num_chunks > _MOST_EDGES:
+            return 1.0
+        grid, retained = leaf.grid, leaf.num_retained
+        inner = np.arange(0, grid.num_rows, grid.chunk_rows) if grid.edges is None else grid.edges
+        edges.append(inner + start)
+    chunks = np.unique(np.concatenate([*edges, [node.num_rows]]))
+    if len(chunks) - 1 <= retained:
+        return 1.0
+    blocks = np.arange(0, node.num_rows, block_rows)
+    pieces = np.union1d(chunks, blocks)[:-1]
+    sizes = np.diff(chunks)[np.searchsorted(chunks, pieces, side="right") - 1]
+    return float(sizes.sum() / max(1, node.num_rows))

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from penstock import _native
 from penstock.core.arrays import Index
 
+WINDOWS_VERSION = 2
+"""Of the way in which windowed shuffles cut rows into windows: a state of another version would lose or repeat rows."""
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -61,6 +63,25 @@ def lane_orders(places: Index, block_rows: int, lanes: int, words: tuple[int, ..
     return out
 
 
+def uneven_lane_orders(num_rows: int, lanes: int, words: tuple[int, ...]) -> Index:
+    """Return which of `num_rows` rows stands at each position, if lanes take turns and each has a run of rows.
+
+    Position p belongs to lane p mod `lanes`. The first lane has the first rows, as many as it has positions, the next
+    lane the rows after these, and so on; lane j is in the order of `Permutation(rows of the lane, (*words, j))`.
+    Where every lane has the same whole blocks, it is what `lane_orders` gives, much faster.
+
+    >>> uneven_lane_orders(5, 2, (0,)).tolist()
+    [1, 3, 0, 4, 2]
+    """
+    out = np.empty(num_rows, np.int64)
+    start = 0
+    for lane in range(lanes):
+        size = len(range(lane, num_rows, lanes))
+        out[lane::lanes] = start + Permutation(size, (*words, lane)).rows(np.arange(size))
+        start += size
+    return out
+
+
 def num_rounds(num_rows: int) -> int:
     """Return how many rounds make the order of `num_rows` rows indistinguishable from uniform.
 
@@ -104,6 +125,16 @@ def _mix_all(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
+
+
+def hashes(words: tuple[int, ...], count: int) -> npt.NDArray[np.uint64]:
+    """Return `count` random numbers of 64 bits that depend on every word.
+
+    >>> (hashes((0, 0), 3) % np.uint64(100)).tolist()
+    [39, 44, 11]
+    """
+    state = np.uint64(_state(words))
+    return _mix_all(state + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
 
 
 def mix(word: int) -> int:

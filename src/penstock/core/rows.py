@@ -6,7 +6,7 @@ before it: `Rows` where it can, else a `Flow`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from penstock.core.arrays import Index, spans
 from penstock.core.blocks import Block
 from penstock.core.clock import Clock
 from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
+from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
 from penstock.core.resources import Resources
 from penstock.core.tally import Tally
@@ -159,8 +160,8 @@ class Node(ABC):
     """How many shuffles stand before this node: the next shuffle takes its keys from this number, too."""
     locations: Sequence[FileVersion] = ()
     """The files that a source reads."""
-    chunk_rows: int | None = None
-    """For rows on storage: how many rows make a read worth while. None for rows in memory."""
+    grains: tuple[Grain, ...] = ()
+    """How the fields lie on storage that the rows are made of; none for rows in memory."""
     skipped_files: tuple[Exception, ...] = ()
     """The errors of bad files that were skipped when the chain was built; every report lists them."""
 
@@ -226,6 +227,17 @@ class Node(ABC):
         """Return what a user should know before the run, for `explain()`."""
         return ()
 
+    def cautions(self) -> tuple[str, ...]:
+        """Return what a user must know even without asking: the first stream of this node warns of it."""
+        return ()
+
+    def order_key(self) -> tuple[Hashable, ...] | None:
+        """Return what the order of a shuffle follows from: first its seed, then the number of rows, then the rest.
+
+        Two shuffles put their rows in the same order if and only if their keys are equal. None for other nodes.
+        """
+        return None
+
     def like(self, other: "Node") -> None:
         """Copy from `other`, the input, what most stages leave unchanged."""
         self.fields = other.fields
@@ -236,7 +248,7 @@ class Node(ABC):
         self.follows_epoch = other.follows_epoch
         self.inputs = (other,)
         self.num_shuffles = other.num_shuffles
-        self.chunk_rows = other.chunk_rows
+        self.grains = other.grains
 
     def like_all(self, others: Sequence["Node"]) -> None:
         """Copy from `others`, the inputs, what combining them leaves unchanged."""
@@ -245,8 +257,7 @@ class Node(ABC):
         self.follows_epoch = any(node.follows_epoch for node in others)
         self.inputs = tuple(others)
         self.num_shuffles = max(node.num_shuffles for node in others)
-        chunks = [node.chunk_rows for node in others if node.chunk_rows is not None]
-        self.chunk_rows = max(chunks, default=None)
+        self.grains = tuple(grain for node in others for grain in node.grains)
 
 
 class Rows(Node):

@@ -11,14 +11,12 @@ from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Rows, RowSet, Runs, count
 from penstock.errors import LengthError
 from penstock.sources.reading.leaves import Leaf, leaf_of
+from penstock.sources.reading.read_blocks import grain_words, grains_of
 
 if TYPE_CHECKING:
     from penstock.sources import storage_arrays as opened
-    from penstock.sources.reading import chunked, file_rows
 else:
     # Needed for arrays on storage only: `import penstock` does not wait for these modules.
-    chunked = lazy("penstock.sources.reading.chunked")
-    file_rows = lazy("penstock.sources.reading.file_rows")
     opened = lazy("penstock.sources.storage_arrays")
 
 
@@ -36,10 +34,7 @@ class Arrays(Rows):
         )
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
-        chunks = [leaf.chunk_rows for leaf in self.leaves if leaf.chunk_rows is not None]
-        if chunks:
-            joint = chunked.joint_chunk_rows(chunks)
-            self.chunk_rows = file_rows.rows_a_read(joint, self.row_nbytes)
+        self.grains = grains_of([(leaf,) for leaf in self.leaves])
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy the rows of each array, with one gather an array."""
@@ -72,8 +67,7 @@ class Arrays(Rows):
     def fingerprint(self) -> Any:
         """Return the fields, the number of rows and, on storage, the sizes that a shuffle's windows depend on."""
         specs = [field.spec.to_json() for field in self.fields]
-        layout = [] if self.chunk_rows is None else [self.chunk_rows, self.row_nbytes]
-        return ["arrays", specs, self.num_rows, *layout]
+        return ["arrays", specs, self.num_rows, *([grain_words(self)] if self.grains else [])]
 
     def choice(self) -> str:
         """Return how the arrays are read."""

@@ -68,7 +68,7 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
         leaves[name] = ParquetLeaf(
             Field(spec, estimate=estimate), grid, name, location, locations, request, metadata
         )
-    return Part(str(location), dict(leaves), max(1, int(lengths.max(initial=0))))
+    return Part(str(location), dict(leaves))
 
 
 def _columns(metadata: Any) -> dict[str, list[int]]:

@@ -10,6 +10,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.columns import Ragged, Text
 from penstock.core.fields import Field
+from penstock.core.grains import grouped
 from penstock.core.nest import Structure, field_names
 from penstock.core.rows import (
     ENDLESS,
@@ -116,8 +117,7 @@ class BatchedRows(StageRows):
         super().__init__(stage, node)
         self.is_batched = True
         self.num_rows = stage.num_batches(node.num_rows) or 0
-        if node.chunk_rows is not None:
-            self.chunk_rows = max(1, node.chunk_rows // stage.batch_size)
+        self.grains = grouped(node.grains, stage.batch_size)
         self.fields = stage.fields(node)
         self.structure = stage.structure(node)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.blocks import Block
 from penstock.core.fields import Field
+from penstock.core.grains import coarsest
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -39,6 +40,7 @@ class _Concatenated(Node):
         self.fields = fields
         self.structure = nodes[0].structure
         self.like_all(nodes)
+        self.grains = coarsest(node.grains for node in nodes)
 
     def describe(self) -> str:
         """Return the call that made it."""

@@ -11,6 +11,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.fields import Field
+from penstock.core.grains import coarsest
 from penstock.core.order import Permutation
 from penstock.core.rows import (
     ENDLESS,
@@ -110,6 +111,7 @@ class _Mixed(Node):
         self.fields = fields
         self.structure = nodes[0].structure
         self.like_all(nodes)
+        self.grains = coarsest(node.grains for node in nodes)
         self.mixing = mixing
 
     def pattern(self, active: tuple[int, ...]) -> Pattern:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import Index
+from penstock.core.grains import grouped
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -69,8 +70,7 @@ class ShardedRows(StageRows):
     def __init__(self, stage: Shard, node: Rows) -> None:
         super().__init__(stage, node)
         self.num_rows = stage.num_rows(node.num_rows) or 0
-        if node.chunk_rows is not None:
-            self.chunk_rows = max(1, node.chunk_rows // stage.num_shards)
+        self.grains = grouped(node.grains, stage.num_shards)
 
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the strided row numbers."""

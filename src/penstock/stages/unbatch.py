@@ -99,6 +99,7 @@ class UnbatchedRows(StageRows):
         super().__init__(stage, node)
         self.is_batched = False
         self.batch_size = batch_size
+        self.grains = tuple(grain.divided(batch_size) for grain in node.grains)
         self.fields = tuple(_row_field(field) for field in node.fields)
         self.num_rows = ENDLESS if node.is_endless and batch_size else node.num_rows * batch_size
 

@@ -9,6 +9,7 @@ from penstock.core.arrays import Array, Index, raw_rows, spans
 from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import allocate_block
+from penstock.core.grains import grouped
 from penstock.core.nest import field_names
 from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
 from penstock.stages.base.grouping import batch_field, check_batchable, group
@@ -73,8 +74,7 @@ class SeriesWindows(StageRows):
         self.num_rows = stage.num_windows(node.num_rows)
         self.fields = tuple(batch_field(f, stage.size, is_whole=True) for f in node.fields)
         self.is_fixed = all(field.spec.is_fixed for field in node.fields)
-        if node.chunk_rows is not None:
-            self.chunk_rows = max(1, node.chunk_rows // stage.shift)
+        self.grains = grouped(node.grains, stage.shift)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read windows that overlap from one stretch of rows; read the rows of other windows into place."""

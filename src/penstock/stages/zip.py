@@ -1,9 +1,11 @@
 """zip: rows of several datasets side by side."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.core.blocks import Block
+from penstock.core.fingerprint import walk
 from penstock.core.nest import tuple_of
 from penstock.core.rows import (
     ENDLESS,
@@ -15,6 +17,7 @@ from penstock.core.rows import (
     Parcel,
     Rows,
     RowSet,
+    Runs,
 )
 from penstock.errors import LengthError
 from penstock.stages.base.combining import Puller
@@ -31,11 +34,30 @@ def zipped(nodes: Sequence[Node], *, strict: bool) -> Node:
             f"zip needs datasets of the same length, got {text} rows.\n"
             "  to stop at the shortest: ps.zip(a, b, strict=False)"
         )
+    _check_orders(nodes)
     if len(known) == len(lengths) and all(isinstance(node, Rows) for node in nodes):
         return ZippedRows(
             [node for node in nodes if isinstance(node, Rows)], min(known), strict=strict
         )
     return ZippedFlow([as_flow(node) for node in nodes], nodes, strict=strict)
+
+
+def _check_orders(nodes: Sequence[Node]) -> None:
+    """Raise if inputs are shuffled alike, and yet in different orders: rows that belong together would be parted."""
+    shuffles = [[node for node in walk(one) if node.order_key() is not None] for one in nodes]
+    for first, second in itertools.combinations(range(len(nodes)), 2):
+        for mine, theirs in zip(shuffles[first], shuffles[second], strict=False):
+            one, other = mine.order_key(), theirs.order_key()
+            assert one is not None
+            assert other is not None
+            if one[:2] == other[:2] and one != other:
+                raise ValueError(
+                    f"zip of two datasets that are shuffled with the same seed, and yet in different orders: input "
+                    f"{first} is shuffled {mine.choice()}; input {second} {theirs.choice()}. "
+                    "The order depends on how many bytes a row has, and how it is stored. Zip first:\n"
+                    "  wrong: ps.zip(a.shuffle(seed=0), b.shuffle(seed=0))\n"
+                    "  right: ps.zip(a, b).shuffle(seed=0)"
+                )
 
 
 class _Zipped(Node):
@@ -74,6 +96,14 @@ class ZippedRows(_Zipped, Rows):
         for node in self.nodes:
             stop = start + len(node.fields)
             node.read(rows, out.part(start, stop), context)
+            start = stop
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read the runs of each input."""
+        start = 0
+        for node in self.nodes:
+            stop = start + len(node.fields)
+            node.read_runs(runs, out.part(start, stop), context)
             start = stop
 
     def locate(self, row: int, epoch: int) -> str:

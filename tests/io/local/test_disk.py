@@ -102,7 +102,7 @@ def test_bytes_do_not_depend_on_it(large, unknown, at_once):
 
 def test_explain_measures_and_shows_it(large, unknown, monkeypatch):
     monkeypatch.setattr(files, "page_cache_room", lambda: 1 << 20)
-    text = str(ps.from_files(large).shuffle(seed=0).batch(32).explain())
+    text = str(ps.from_files(large).shuffle(seed=0, window="16MB").batch(32).explain())
     assert "read past the page cache" in text
     assert unknown.describe() in text
     assert "measured" in text

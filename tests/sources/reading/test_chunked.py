@@ -11,7 +11,7 @@ from penstock.core.fields import Field, allocate_block
 from penstock.core.rows import Context, plain_context
 from penstock.core.spec import ArraySpec
 from penstock.memory import allocate_plain
-from penstock.sources.reading.chunked import Chunked, Grid, Values, joint_chunk_rows
+from penstock.sources.reading.chunked import Chunked, Grid, Values
 
 
 class Counted(Chunked):
@@ -89,10 +89,3 @@ def test_rows_of_another_shape_than_stated_are_an_error() -> None:
         ValueError, match=r"a\.test, row 0: rows 0 to 10 must have shape \(10,\), got \(9,\)"
     ):
         read(Lying(Grid(100, 10)), slice(0, 10), plain_context())
-
-
-def test_chunks_of_several_arrays_are_joined_if_that_is_cheap() -> None:
-    assert joint_chunk_rows([100, 150]) == 300
-    assert joint_chunk_rows([128, 1000]) == 1000
-    assert joint_chunk_rows([1, 64]) == 64
-    assert joint_chunk_rows([]) == 1

@@ -45,6 +45,60 @@ def test_it_goes_on_from_any_row_of_any_window(done: int):
         assert [int(row) for row in again] == rest
 
 
+@pytest.mark.parametrize(("num_rows", "last"), [(100, 10), (101, 11), (102, 12), (103, 3), (9, 9)])
+def test_few_rows_that_are_left_at_the_end_join_the_window_before_them(num_rows: int, last: int):
+    found = [int(row) for row in run(flow(num_rows).shuffle(window=10 * ROW_NBYTES))]
+    assert sorted(found) == list(range(num_rows))
+    assert sorted(found[-last:]) == list(range(num_rows - last, num_rows))
+    assert min(found[-last:]) >= num_rows - last
+
+
+def texts(lengths: list[int]) -> ps.Dataset:
+    words = [f"{number:04}".ljust(length, "x") for number, length in enumerate(lengths)]
+    rows = [(word, number) for number, word in enumerate(words)]
+    return ps.from_generator(lambda: iter(rows), (ps.ArraySpec((), str), ps.ArraySpec((), "int64")))
+
+
+@pytest.mark.parametrize("block", ["1KB", "100KB"])
+def test_windows_of_rows_that_differ_in_size_are_cut_by_bytes(block: str):
+    """Each row counts with its text, its number and 16 bytes; how rows arrive makes no difference."""
+    lengths = [10] * 300 + [5000] * 10 + [100_000] + [10] * 300 + [40_000] * 3
+    limit = 20_000
+    ds = texts(lengths).shuffle(seed=1, window=limit)
+    options = {} if block == "100KB" else {"threads": 0, "memory": "20MB"}
+    found = [number for _, number in run(ds.with_options(**options))]
+    assert sorted(found) == list(range(len(lengths)))
+    windows, total = [[]], 0
+    for number, length in enumerate(lengths):
+        size = length + 8 + 16
+        if total + size > limit and windows[-1]:
+            windows.append([])
+            total = 0
+        windows[-1].append(number)
+        total += size
+    start = 0
+    for window in windows:
+        assert sorted(found[start : start + len(window)]) == window
+        start += len(window)
+    for word, number in run(ds):
+        assert int(word[:4]) == number
+        assert len(word) == max(4, lengths[number])
+
+
+def test_it_goes_on_from_any_row_where_rows_differ_in_size():
+    lengths = [(7 * number) % 400 for number in range(120)]
+    ds = texts(lengths).shuffle(seed=2, window=5000)
+    everything = [int(number) for _, number in run(ds)]
+    for done in range(0, 121, 7):
+        with ds.stream() as stream:
+            for _ in range(done):
+                next(stream)
+            state = stream.state()
+        with ds.stream(state=state, epoch=state["epoch"]) as again:
+            rest = [int(number) for _, number in again]
+        assert rest == everything[done:] or (done == 120 and state["epoch"] == 1)
+
+
 def test_an_exact_order_is_refused_with_the_cure():
     with pytest.raises(ValueError, match=r"needs random access.*Write \.cache\(\)\.shuffle\(\)"):
         flow().shuffle(exact=True)

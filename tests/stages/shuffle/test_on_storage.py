@@ -1,5 +1,6 @@
 """The windowed shuffle of files: well mixed, and the same everywhere, whatever the rows are."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +73,45 @@ def test_large_rows_that_are_packed_together_are_shuffled_in_windows(tmp_path: P
     ds = ps.from_files(tmp_path / "a.h5", "x").shuffle(window="2MB")
     assert "windowed" in str(ds.explain())
     assert sorted(int(row[0]) for row in ds) == list(range(64))
+
+
+def warned(ds: ps.Dataset) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with ds.stream() as stream:
+                next(stream)
+    return [str(one.message) for one in found if "mixes rows poorly" in str(one.message)]
+
+
+def test_a_poor_mixing_is_told_once_with_the_figure_and_the_cures(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"a": np.arange(400_000), "b": np.arange(400_000.0)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100_000)
+    ds = ps.from_files(tmp_path / "a.parquet", ("a", "b"))
+    (text,) = warned(ds.shuffle(window="2MB").batch(10))
+    assert "mixing 0.26" in text
+    assert "blocks of 100000 rows (1.6 MB)" in text
+    for cure in (".shuffle(exact=True)", ".cache('folder').shuffle()", ".shuffle(window='391MB')"):
+        assert cure in text
+    assert not warned(ds.shuffle(window="2MB", exact=True).batch(10))
+    assert not warned(ds.shuffle(window="391MB").batch(10))
+    assert not warned(ds.cache(tmp_path / "cache").shuffle(window="4MB").batch(10))
+    assert "mixing 0.26" in str(ds.shuffle(window="2MB").explain())
+
+
+def test_the_warning_names_the_line_that_opened_the_stream(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(100_000))
+    ds = ps.from_files(tmp_path / "a.npy").shuffle(window="64KB")
+    with pytest.warns(ps.PenstockWarning, match="mixes rows poorly") as found:
+        next(iter(ds))
+    assert found[0].filename == __file__
+
+
+def test_a_window_as_small_as_it_may_be_still_gives_every_row_once(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(50_000))
+    for window in (1, "64KB", "128KB", "200KB", "300KB"):
+        ds = ps.from_files(tmp_path / "a.npy").shuffle(window=window).batch(999)
+        assert sorted(np.concatenate(list(ds)).tolist()) == list(range(50_000))

@@ -1,6 +1,7 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
 import gc
+import sys
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from penstock.engine.stream.engine import Engine
 from penstock.engine.stream.report import Report, StageTime
 from penstock.errors import PenstockWarning, StateError, StreamClosedError
 from penstock.memory import format_nbytes
+
+_warned: weakref.WeakSet[Node] = weakref.WeakSet()
+"""The nodes whose cautions were told."""
 
 
 class Stream(Closing):
@@ -67,6 +71,7 @@ class Stream(Closing):
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
             self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
+            self._warn()
         except BaseException:
             self.close()  # A cache is filled here, by the user's functions, which may fail.
             raise
@@ -127,6 +132,15 @@ class Stream(Closing):
         self._waited += waited
         self._is_ended = parcel is None
         return parcel
+
+    def _warn(self) -> None:
+        """Warn of what a user must know; once for each node, however many streams it gets."""
+        for node in walk(self._plan.node):
+            cautions = () if node in _warned else node.cautions()
+            if cautions:
+                _warned.add(node)
+            for caution in cautions:
+                warnings.warn(caution, PenstockWarning, stacklevel=_outside())
 
     def _mind_held(self) -> None:
         """Collect batches that only the garbage collector frees; warn once if the consumer keeps too many."""
@@ -244,6 +258,14 @@ class Stream(Closing):
         ended = ", closed" if self._is_closed else ""
         where = f"epoch {self._epoch}, after {what} {self._passed + self._count}{of}{ended}"
         return f"<Stream of {self._plan.node.describe()}: {where}>"
+
+
+def _outside() -> int:
+    """Return the stack level of the user's own line, for a warning by the function that calls this."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001  # What `warnings` itself uses to find a line.
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("penstock."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def open_stream(

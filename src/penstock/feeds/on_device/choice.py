@@ -54,7 +54,7 @@ def choose(
     declared = None if device_memory is None else parse_nbytes(device_memory)
     budget = _share(device) if declared is None else declared
     origin = origin_of(source.node)
-    is_in_memory = not isinstance(origin, str) and origin.rows.chunk_rows is None
+    is_in_memory = not isinstance(origin, str) and not origin.rows.grains
     streamed = partial(Residency, left_nbytes=declared, is_in_memory=is_in_memory, traffic=counters)
     if budget is None:
         return streamed("the device has no memory of its own")

@@ -53,7 +53,7 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
         leaves[name] = ArrowLeaf(
             field, Grid.of_lengths(lengths), name, available[name], location, locations, request
         )
-    return Part(str(location), dict(leaves), max(1, int(lengths.max(initial=0))))
+    return Part(str(location), dict(leaves))
 
 
 def _damaged(problem: str, file: str) -> DataError:

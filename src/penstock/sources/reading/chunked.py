@@ -1,10 +1,9 @@
 """Arrays stored in chunks, each packed on its own: chunks are decoded whole, and rows copied from them."""
 
-import math
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +19,6 @@ from penstock.sources.reading.leaves import Leaf
 
 Values = Array | Text | Ragged
 """Rows that follow each other: an array if they are of one size, else a column."""
-# Reads may be this many times the largest chunk, so that they begin where chunks of all arrays do.
-_MOST_JOINT = 4
 _SHARED_NBYTES = 1 << 21  # For retained chunks, which two blocks may share: as much as a block.
 
 
@@ -52,12 +49,10 @@ class Grid:
             return starts, np.minimum(self.num_rows, starts + self.chunk_rows)
         return self.edges[chunks], self.edges[chunks + 1]
 
-
-def joint_chunk_rows(chunks: Iterable[int]) -> int:
-    """Return how many rows to read at once: so many that no chunk of any array is cut, unless that takes too many."""
-    sizes = [max(1, size) for size in chunks] or [1]
-    joint, largest = math.lcm(*sizes), max(sizes)
-    return joint if joint <= _MOST_JOINT * largest else largest
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks there are."""
+        return -(-self.num_rows // self.chunk_rows) if self.edges is None else len(self.edges) - 1
 
 
 class Chunked(Leaf):
@@ -73,6 +68,8 @@ class Chunked(Leaf):
         self.grid = grid
         self.num_rows = grid.num_rows
         self.chunk_rows = grid.chunk_rows
+        self.num_chunks = grid.num_chunks
+        self.num_retained = max(2, min(8, _SHARED_NBYTES // max(1, self.chunk_nbytes)))
         self.file = file
         self.key = key
         """The key of its retained chunks: the same for all files of a dataset."""
@@ -134,7 +131,7 @@ class Chunked(Leaf):
 
     def _recent(self, first: int, last: int, context: Context) -> Values:
         recent = context.resources.get(
-            ("chunks", self.key), lambda: _RecentChunks(self._num_recent())
+            ("chunks", self.key), lambda: _RecentChunks(self.num_retained)
         )
         return recent.get((self.file, first), lambda: self._decoded(first, last, context))
 
@@ -193,12 +190,9 @@ class Chunked(Leaf):
         """The bytes of the largest chunk, decoded."""
         return min(self.chunk_rows, self.num_rows) * self.field.nbytes
 
-    def _num_recent(self) -> int:
-        return max(2, min(8, _SHARED_NBYTES // max(1, self.chunk_nbytes)))
-
     def retained_nbytes(self) -> int:
         """Return the bytes of the decoded chunks that are retained from one read to the next."""
-        return self._num_recent() * (self.chunk_nbytes + (1 << 13)) if self.chunk_rows > 1 else 0
+        return self.num_retained * (self.chunk_nbytes + (1 << 13)) if self.chunk_rows > 1 else 0
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once, and of what decoding them takes."""

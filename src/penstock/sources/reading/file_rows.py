@@ -22,10 +22,10 @@ from penstock.errors import (
     SpecMismatchError,
 )
 from penstock.io.location import Location
-from penstock.io.sizes import READ_NBYTES
 from penstock.sources.reading.bad_rows import BadRun, SkippableRows
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import BAD, Part, Request, attempt_each, bad, skipped_words
+from penstock.sources.reading.read_blocks import block_rows, grain_words, grains_of
 
 
 def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Request) -> "FileRows":
@@ -72,11 +72,6 @@ def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
                 )
 
 
-def rows_a_read(natural: int, row_nbytes: int) -> int:
-    """Return how many rows are worth a read: those of a chunk, or of as many small chunks as make 64 KB."""
-    return natural * max(1, READ_NBYTES // max(1, natural * row_nbytes))
-
-
 class FileRows(SkippableRows):
     """The rows of files with random access, one file after the other."""
 
@@ -95,7 +90,7 @@ class FileRows(SkippableRows):
         self.starts = np.cumsum([0] + [part.num_rows for part in parts])
         self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
-        self.chunk_rows = rows_a_read(max(part.chunk_rows for part in parts), self.row_nbytes)
+        self.grains = grains_of([[part.leaves[name] for part in parts] for name in names])
         # For each field, the leaf that needs most memory: found once, since there may be many files.
         self.widest = tuple(
             max((part.leaves[name] for part in parts), key=lambda leaf: leaf.staging_nbytes(1))
@@ -190,12 +185,12 @@ class FileRows(SkippableRows):
             for location, part in zip(self.locations, self.parts, strict=True)
         ]
         specs = [field.spec.to_json() for field in self.fields]
-        return ["files", names, list(self.names), specs, self.chunk_rows, self.row_nbytes]
+        return ["files", names, list(self.names), specs, grain_words(self)]
 
     def choice(self) -> str:
         """Return how the files are read."""
         how = dict.fromkeys(leaf.reading() for part in self.parts for leaf in part.leaves.values())
-        return f"{'; '.join(how)}; {self.chunk_rows} rows make a read{skipped_words(self)}"
+        return f"{'; '.join(how)}; {block_rows(self)} rows make a read{skipped_words(self)}"
 
 
 def _is_whole(error: Exception, part: Part) -> bool:

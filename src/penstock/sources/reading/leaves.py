@@ -25,6 +25,11 @@ class Leaf(ABC):
     chunk_rows: int | None = None
     """How many rows lie together on storage; None in memory."""
 
+    num_chunks: int = 0
+    """How many chunks it is stored in, where chunks are decoded whole."""
+    num_retained: int = 0
+    """How many decoded chunks are retained from one read to the next."""
+
     @abstractmethod
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read the given rows into a column; there is at least one."""

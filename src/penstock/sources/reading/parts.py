@@ -91,8 +91,6 @@ class Part:
 
     name: str
     leaves: dict[str, Leaf]
-    chunk_rows: int = 1
-    """How many rows the format itself stores together."""
 
     @property
     def num_rows(self) -> int:
@@ -106,7 +104,7 @@ class Part:
         lengths = {name: leaf.num_rows for name, leaf in leaves.items()}
         if len(set(lengths.values())) > 1:
             raise unequal_lengths(self.name, lengths)
-        return Part(self.name, leaves, self.chunk_rows)
+        return Part(self.name, leaves)
 
 
 def unequal_lengths(file: str, lengths: Mapping[str, int]) -> LengthError:

@@ -14,6 +14,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.fields import round_up
+from penstock.core.grains import Grain
 from penstock.core.rows import Context, Node, Rows, RowSet, plain_context
 from penstock.errors import DataError
 from penstock.io.local.page_cache import page_cache_room
@@ -21,8 +22,9 @@ from penstock.io.location import Location
 from penstock.io.open import describe_reading
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
-from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES, READ_NBYTES
+from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 from penstock.sources.reading.open_files import reader_of
+from penstock.sources.reading.read_blocks import block_rows, grain_words
 from penstock.sources.tfrecord.codec import infer_features
 from penstock.sources.tfrecord.compression import compression_of
 from penstock.sources.tfrecord.flow import Files, RecordFlow
@@ -140,7 +142,7 @@ class TFRecordRows(Rows):
         lengths = np.diff(self.offsets)
         self.widest = int(lengths.max(initial=0))
         total = sum(location.size for location in files.locations)
-        self.chunk_rows = max(1, READ_NBYTES * self.num_rows // max(1, total))
+        self.grains = (Grain(1, -(-total // max(1, self.num_rows))),)
         self.is_fixed = all(field.storage_shape is not None for field in self.fields)
 
     def with_errors(self, on_error: str) -> Node:
@@ -254,8 +256,7 @@ class TFRecordRows(Rows):
             names,
             self.records.fingerprint(),
             specs,
-            self.chunk_rows,
-            self.row_nbytes,
+            grain_words(self),
         ]
 
     def choice(self) -> str:
@@ -264,7 +265,7 @@ class TFRecordRows(Rows):
         how = describe_reading(first, direct=self.files.direct)
         checked = "both checksums verified" if self.records.verify else "checksums not verified"
         return (
-            f"{how}, {checked}; {self.chunk_rows} rows make a read; "
+            f"{how}, {checked}; {block_rows(self)} rows make a read; "
             f"the index takes {self.offsets.nbytes} bytes"
         )
 

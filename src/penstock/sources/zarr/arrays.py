@@ -18,7 +18,6 @@ from penstock.sources.reading.chunked import (
     Grid,
     Values,
     check_unchanged,
-    joint_chunk_rows,
 )
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.leaves import Leaf
@@ -50,8 +49,7 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
     finally:
         store.close()
     check_names(str(location), request.names or (), leaves)
-    chunks = [leaf.chunk_rows or 1 for leaf in leaves.values()]
-    return Part(str(location), leaves, joint_chunk_rows(chunks))
+    return Part(str(location), leaves)
 
 
 class OpenStore:

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.blocks import Block
 from penstock.core.fingerprint import changes, made_from
 from penstock.core.nest import field_names, flatten
-from penstock.core.rows import Context, Node, Rows, RowSet
+from penstock.core.rows import Context, Node, Rows, RowSet, Runs
 from penstock.errors import StaleCacheError, TargetExistsError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.shards.folder import ShardFolder, is_ours
@@ -111,12 +111,16 @@ class CacheTable(Rows):
         parts, locations = [part for part, _ in opened], [location for _, location in opened]
         self.rows = FileRows(parts, locations, names, structure)
         self.num_rows = self.rows.num_rows
-        self.chunk_rows = self.rows.chunk_rows
+        self.grains = self.rows.grains
         self.path = folder.path
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of the files."""
         self.rows.fill(rows, out, context)
+
+    def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
+        """Read runs of rows of the files."""
+        self.rows.fill_runs(runs, out, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that reading takes."""

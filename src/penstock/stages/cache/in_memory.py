@@ -94,7 +94,7 @@ class RowsInMemory(CacheRows):
     def __init__(self, stage: Stage, node: Rows, store: Store) -> None:
         super().__init__(stage, node)
         self.store = store
-        self.chunk_rows = None  # From here on, the rows are in memory.
+        self.grains = ()  # From here on, the rows are in memory.
         self.is_fixed = all(f.storage_shape is not None for f in node.fields)
         self.step_rows = rows_per_block(node, _CHUNK_NBYTES)
 
@@ -175,7 +175,7 @@ class FlowInMemory(CacheFlow):
     def __init__(self, stage: Stage, flow: Flow, store: Store) -> None:
         super().__init__(stage, flow)
         self.store = store
-        self.chunk_rows = None  # From here on, the rows are in memory.
+        self.grains = ()  # From here on, the rows are in memory.
 
     def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:
         """Return the rows of the cache, which is filled first."""

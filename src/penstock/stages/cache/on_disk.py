@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from penstock.core.blocks import Block
+from penstock.core.grains import Grain
 from penstock.core.rows import (
     Context,
     Cursor,
@@ -24,7 +25,6 @@ from penstock.core.rows import (
 from penstock.errors import PenstockError, StreamClosedError
 from penstock.shards.folder import ShardFolder
 from penstock.shards.sequence import ShardSequence, default_shard_rows
-from penstock.sources.reading.file_rows import rows_a_read
 from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage
 from penstock.stages.cache.base import CacheFlow, CacheRows
@@ -40,7 +40,7 @@ class RowsOnDisk(CacheRows):
     def __init__(self, stage: Stage, node: Rows, path: str) -> None:
         super().__init__(stage, node)
         self.folder = CacheFolder(path, node)
-        self.chunk_rows = rows_a_read(1, self.row_nbytes)
+        self.grains = (Grain(1, self.row_nbytes),)
 
     def fill_cached(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read rows from the cache, after writing those that are missing."""
@@ -83,7 +83,7 @@ class FlowOnDisk(CacheFlow):
     def __init__(self, stage: Stage, flow: Flow, path: str) -> None:
         super().__init__(stage, flow)
         self.folder = CacheFolder(path, flow)
-        self.chunk_rows = rows_a_read(1, self.row_nbytes)
+        self.grains = (Grain(1, self.row_nbytes),)
         self.shard_rows = default_shard_rows(self)
 
     def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:

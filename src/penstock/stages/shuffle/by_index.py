@@ -1,5 +1,7 @@
 """A shuffle of rows whose random access is cheap: exact, by index, at no cost in memory."""
 
+from collections.abc import Hashable
+
 from penstock.core.order import Permutation
 from penstock.core.rows import Rows, RowSet, as_index
 from penstock.stages.base.stage import Stage, StageRows
@@ -18,6 +20,10 @@ class ShuffledRows(StageRows):
         """Return the permuted row numbers."""
         words = (self.seed, epoch, self.input.num_shuffles)
         return Permutation(self.num_rows, words).rows(as_index(rows))
+
+    def order_key(self) -> tuple[Hashable, ...]:
+        """Return the seed and the number of rows: nothing else matters."""
+        return (self.seed, self.input.num_shuffles), self.num_rows
 
     def choice(self) -> str:
         """Return how it shuffles."""

@@ -1,15 +1,30 @@
-"""A shuffle of rows that can only be read forward: one window after the other, each mixed by itself."""
+"""A shuffle of rows that can only be read forward: one window after the other, each mixed by itself.
 
-from collections.abc import Iterator
+Windows are cut by bytes, so that rows of any length fit into the memory that is planned for them. What is left at the
+end, if it is less than a quarter of a window, belongs to the window before it: a few rows alone would hardly mix.
+"""
+
+from collections.abc import Hashable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.blocks import Block
-from penstock.core.order import Permutation
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
+from penstock.core.order import WINDOWS_VERSION, Permutation
+from penstock.core.rows import Context, Cursor, Flow, Parcel, rows_per_block
 from penstock.memory import format_nbytes
+from penstock.shards.writing import varying_nbytes
 from penstock.stages.base.stage import Stage, StageFlow
+
+_TAIL = 4  # Less than this part of a window is not a window of its own.
+_PORTION_NBYTES = (
+    1 << 20
+)  # Rows are gathered in portions: small parcels together, and none takes more than it needs.
+_VARYING_NBYTES = (
+    16  # What a row of no fixed size takes besides its values: where it begins, and its shape.
+)
 
 
 class ShuffledFlow(StageFlow):
@@ -23,9 +38,13 @@ class ShuffledFlow(StageFlow):
         self.seed = seed
         self.num_shuffles += 1
         self.follows_epoch = True
-        self.window_rows = rows_per_block(self, window_nbytes)
-        if flow.num_rows is not None:
-            self.window_rows = max(1, min(self.window_rows, flow.num_rows))
+        self.window_nbytes = window_nbytes
+        varying = [field for field in self.fields if field.storage_shape is None]
+        self.is_varying = bool(varying)
+        fixed = [field for field in self.fields if field.storage_shape is not None]
+        self.fixed_nbytes = sum(field.stride(aligned=self.is_batched) for field in fixed)
+        self.fixed_nbytes += _VARYING_NBYTES * len(varying)
+        self.portion_nbytes = min(_PORTION_NBYTES, window_nbytes) if varying else window_nbytes
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each window in a random order of its own."""
@@ -33,63 +52,170 @@ class ShuffledFlow(StageFlow):
             yield from self.input.parcels(None, context)
             return
         number, done, inner = (0, 0, None) if cursor is None else cursor
-        incoming = _Incoming(self.input.parcels(inner, context), inner)
+        incoming = _Incoming(self, inner, context)
         while True:
             start = incoming.cursor
-            window, size = incoming.take(self.window_rows, self, context)
-            if not size:
+            window = incoming.window()
+            if not window.size:
                 return
             words = (self.seed, context.epoch, self.input.num_shuffles, number)
-            order = Permutation(size, words)
+            order = Permutation(window.size, words)
             step = context.rows_per_block(self)
-            for first in range(done, size, step):
-                rows = order.rows(np.arange(first, min(first + step, size)))
+            for first in range(done, window.size, step):
+                rows = order.rows(np.arange(first, min(first + step, window.size)))
                 block = context.block(self, len(rows))
-                block.copy_from(window, rows)
-                after = partial(_window_cursor, number, first, size, start, incoming.cursor)
+                window.copy_to(block, rows)
+                after = partial(_window_cursor, number, first, window.size, start, incoming.cursor)
                 yield Parcel(block.finish(), len(rows), after)
             del window  # Before the next one is made: there is memory for only one.
             number, done = number + 1, 0
 
+    def sizes(self, parcel: Parcel) -> Index:
+        """Return the bytes that each row of a parcel takes in a window."""
+        fixed = np.full(parcel.size, self.fixed_nbytes, np.int64)
+        return fixed + varying_nbytes(parcel.block, parcel.size) if self.is_varying else fixed
+
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input holds, the window, and the blocks made of it."""
-        own = self.block_nbytes(self.window_rows) + 2 * max(block_nbytes, self.block_nbytes(1))
+        """Return what the input holds, the window and what was read after it, and the blocks made of it."""
+        window = self.window_nbytes + self.window_nbytes // _TAIL
+        if self.num_rows is not None and not self.is_varying:
+            window = min(window, self.block_nbytes(self.num_rows))
+        # While a portion is gathered, its rows are there up to five times: in room for more, as pieces, joined,
+        # in order, and copied.
+        portion = 5 * self.portion_nbytes if self.is_varying else self.block_nbytes(1)
+        own = window + portion + 2 * max(block_nbytes, self.block_nbytes(1))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
+
+    def order_key(self) -> tuple[Hashable, ...]:
+        """Return what the order follows from; rows that differ in size are cut by their bytes, known only later."""
+        cut = id(self.input) if self.is_varying else self.window_nbytes // max(1, self.fixed_nbytes)
+        return (self.seed, self.input.num_shuffles), self.num_rows, "forward", self.is_varying, cut
+
+    def fingerprint(self) -> Any:
+        """Return the stage's, and the version of the way that rows are cut into windows."""
+        return [*self.stage.fingerprint(), WINDOWS_VERSION]
 
     def choice(self) -> str:
         """Return how it shuffles."""
-        nbytes = format_nbytes(self.block_nbytes(self.window_rows))
+        nbytes = format_nbytes(self.window_nbytes)
+        about = rows_per_block(self, self.window_nbytes)
+        rows = f"{'about ' if self.is_varying else ''}{about} rows"
         return (
-            f"in windows of {self.window_rows} rows ({nbytes}): the input can only be read forward; "
+            f"in windows of {nbytes} ({rows}): the input can only be read forward; "
             "cache() first for an exact shuffle"
         )
 
 
+class _Window:
+    """The rows of a window, in portions: blocks, of which the first so many rows are used."""
+
+    def __init__(self, portions: list[tuple[Block, int]]) -> None:
+        self.portions = portions
+        self.ends = np.cumsum([size for _, size in portions], dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """How many rows it has."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def copy_to(self, out: Block, rows: Index) -> None:
+        """Copy rows, numbered through all portions."""
+        if len(self.portions) == 1:
+            out.copy_from(self.portions[0][0], rows)
+            return
+        owners = np.searchsorted(self.ends, rows, side="right")
+        by_owner = np.argsort(
+            owners, kind="stable"
+        )  # Few different numbers: a sort by counting them.
+        cuts = np.searchsorted(owners[by_owner], np.arange(len(self.ends) + 1))
+        for number in np.unique(owners).tolist():
+            block, size = self.portions[number]
+            slots = by_owner[cuts[number] : cuts[number + 1]]
+            out.at(slots).copy_from(block, rows[slots] - (int(self.ends[number]) - size))
+
+
 class _Incoming:
-    """Takes any number of rows from parcels, and knows the cursor after them."""
+    """Cuts rows that come forward into windows."""
 
-    def __init__(self, parcels: Iterator[Parcel], cursor: Cursor) -> None:
-        self.parcels = parcels
-        self.parcel: Parcel | None = None
-        self.used = 0
+    def __init__(self, node: ShuffledFlow, cursor: Cursor, context: Context) -> None:
+        self.node = node
+        self.context = context
         self.cursor = cursor
+        """Where the input stands after the last window."""
+        self._parcels = node.input.parcels(cursor, context)
+        self._parcel: Parcel | None = None
+        self._ends = np.empty(0, np.int64)
+        """For each row of the parcel, the bytes up to its end."""
+        self._used = 0
+        self._at = cursor
+        self._tail: list[tuple[Block, int]] = []
+        self._tail_nbytes = 0
 
-    def take(self, num_rows: int, node: Node, context: Context) -> tuple[Block, int]:
-        """Return a block with up to `num_rows` rows, and how many there are."""
-        window = context.block(node, num_rows)
-        size = 0
-        while size < num_rows:
-            if self.parcel is None or self.used == self.parcel.size:
-                self.parcel = next(self.parcels, None)
-                self.used = 0
-                if self.parcel is None:
+    def window(self) -> _Window:
+        """Return the next window; it has no rows at the end."""
+        limit = self.node.window_nbytes
+        portions, self._tail = self._tail, []
+        self._gather(limit - self._tail_nbytes, portions, must=True)
+        self.cursor = self._at
+        self._tail_nbytes = (
+            self._gather(limit // _TAIL, self._tail, must=False) if self._has_more() else 0
+        )
+        if not self._has_more():
+            portions += self._tail
+            self._tail, self._tail_nbytes = [], 0
+            self.cursor = self._at
+        return _Window(portions)
+
+    def _has_more(self) -> bool:
+        while self._parcel is None or self._used == self._parcel.size:
+            self._parcel = next(self._parcels, None)
+            self._used = 0
+            if self._parcel is None:
+                self._parcels = iter(())
+                return False
+            self._ends = np.cumsum(self.node.sizes(self._parcel))
+        return True
+
+    def _gather(self, limit: int, portions: list[tuple[Block, int]], *, must: bool) -> int:
+        """Add the next `limit` bytes of rows to the portions; return the bytes. `must`: one row, however large."""
+        total = 0
+        while self._has_more():
+            block, size, nbytes = self._portion(limit - total, must=must and not portions)
+            if not size:
+                break
+            portions.append((block, size))
+            total += nbytes
+        return total
+
+    def _portion(self, limit: int, *, must: bool) -> tuple[Block, int, int]:
+        """Return up to `limit` bytes of rows, how many they are, and their bytes; none if the next row has more."""
+        node, context = self.node, self.context
+        most = min(limit, node.portion_nbytes)
+        # All values of varying rows may be empty.
+        room = max(1, most // max(1, node.fixed_nbytes))
+        room = room if node.num_rows is None else max(1, min(room, node.num_rows))
+        gathered = context.block(node, room)
+        size = nbytes = 0
+        while size < room and self._has_more():
+            assert self._parcel is not None
+            before = int(self._ends[self._used - 1]) if self._used else 0
+            stop = int(np.searchsorted(self._ends, before + most - nbytes, side="right"))
+            stop = min(stop, self._used + room - size)
+            if stop <= self._used:
+                if size or (int(self._ends[self._used]) - before > limit and not must):
                     break
-            rows = np.arange(self.used, min(self.parcel.size, self.used + num_rows - size))
-            window.at(np.arange(size, size + len(rows))).copy_from(self.parcel.block, rows)
+                stop = self._used + 1  # A portion of its own.
+            rows = np.arange(self._used, stop)
+            gathered.at(np.arange(size, size + len(rows))).copy_from(self._parcel.block, rows)
             size += len(rows)
-            self.used += len(rows)
-            self.cursor = self.parcel.cursor_after(self.used)
-        return window.finish(), size
+            nbytes += int(self._ends[stop - 1]) - before
+            self._used = stop
+            self._at = self._parcel.cursor_after(stop)
+        if not node.is_varying or not size:
+            return gathered.finish(), size, nbytes
+        block = context.block(node, size)
+        block.copy_from(gathered.finish(), np.arange(size))
+        return block.finish(), size, nbytes
 
 
 def _window_cursor(

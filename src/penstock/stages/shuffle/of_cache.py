@@ -1,7 +1,9 @@
 """A shuffle behind the cache of a flow: how many rows there are is known once the cache is full."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from typing import Any
 
+from penstock.core.order import WINDOWS_VERSION
 from penstock.core.rows import Context, Cursor, Parcel, Rows, rows_per_block
 from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage, StageFlow
@@ -15,9 +17,12 @@ class ShuffledCache(StageFlow):
 
     input: CacheFlow
 
-    def __init__(self, stage: Stage, flow: CacheFlow, *, window_nbytes: int, exact: bool) -> None:
+    def __init__(
+        self, stage: Stage, flow: CacheFlow, *, seed: int, window_nbytes: int, exact: bool
+    ) -> None:
         super().__init__(stage, flow)
         self.window_nbytes = window_nbytes
+        self.seed = seed
         self.exact = exact
         self.num_shuffles += 1
         self.follows_epoch = True
@@ -33,15 +38,24 @@ class ShuffledCache(StageFlow):
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the cache holds, and the windows if it is on disk."""
         own = self.input.holds_nbytes(block_nbytes, ahead)
-        if self.input.chunk_rows is None:
+        if not self.input.grains:
             return own
         # How many rows there are is not known yet: assume enough for a full window.
         rows = rows_per_block(self, self.window_nbytes)
         windows = (1 if ahead < 2 else 2) * self.block_nbytes(rows)
         return own + 2 * windows + (_SCATTER_NBYTES * max(1, ahead) if self.exact else 0)
 
+    def fingerprint(self) -> Any:
+        """Return the stage's, and the version of the way that rows are cut into windows, if they may be."""
+        return [*self.stage.fingerprint(), *([WINDOWS_VERSION] if self.input.grains else [])]
+
+    def order_key(self) -> tuple[Hashable, ...]:
+        """Return what is known before the cache is full; windows are cut only then, each cache by itself."""
+        key = (self.seed, self.input.num_shuffles), self.num_rows
+        return (*key, "cache", id(self.input)) if self.input.grains and not self.exact else key
+
     def choice(self) -> str:
         """Return how it shuffles."""
-        if self.input.chunk_rows is not None:
+        if self.input.grains:
             return "in windows or by index, as its size asks for, once the cache is full"
         return "exact, by index, once the cache is full; mixing 1.00"

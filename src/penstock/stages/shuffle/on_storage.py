@@ -1,17 +1,24 @@
 """A shuffle of rows on storage: windows of random blocks, loaded a little ahead of being used."""
 
 import itertools
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from penstock.core.blocks import Block
+from penstock.core.grains import widest
+from penstock.core.order import WINDOWS_VERSION
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.memory import format_nbytes
+from penstock.sources.reading.read_blocks import block_rows
 from penstock.stages.base.stage import Stage, StageRows
 from penstock.stages.shuffle.loading import LoadingNode, Windows
 from penstock.stages.shuffle.window_order import ShuffleWindow, WindowOrder
 
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
+_POOR_MIXING = 0.5  # Below this, the first stream warns.
+_GOOD_BLOCKS = 256  # So many blocks in a window give a mixing of 0.7 or more.
 _TABLE_NBYTES = 16  # Bytes for each row in the tables of a window.
 
 
@@ -20,12 +27,12 @@ class WindowedRows(StageRows, LoadingNode):
 
     def __init__(self, stage: Stage, node: Rows, *, seed: int, window_nbytes: int) -> None:
         super().__init__(stage, node)
-        assert node.chunk_rows is not None
         self.seed = seed
         self.num_shuffles += 1
         self.follows_epoch = True
-        self.chunk_rows = None
-        self.block_rows = node.chunk_rows
+        self.grains = ()
+        self.window_nbytes = window_nbytes
+        self.block_rows = block_rows(node)
         self.window_blocks = max(1, window_nbytes // max(1, self.block_rows * self.row_nbytes))
 
     def order(self, epoch: int) -> WindowOrder:
@@ -86,8 +93,44 @@ class WindowedRows(StageRows, LoadingNode):
     @property
     def piece_rows(self) -> int:
         """Rows that one thread loads at a time: whole blocks."""
-        blocks = max(1, _PIECE_NBYTES // max(1, self.block_rows * self.row_nbytes))
+        # By the wider rows: those that are read, or what the stages before this one make of them.
+        width = max(self.row_nbytes, sum(grain.nbytes for grain in self.input.grains))
+        blocks = max(1, _PIECE_NBYTES // max(1, self.block_rows * width))
         return blocks * self.block_rows
+
+    def order_key(self) -> tuple[Hashable, ...]:
+        """Return the seed, the number of rows and, with several windows, how they are cut."""
+        order = self.order(0)
+        key = (self.seed, self.input.num_shuffles), self.num_rows
+        return key if order.is_whole else (*key, order.block_rows, order.lanes, order.num_windows)
+
+    def fingerprint(self) -> Any:
+        """Return the stage's, and the version of the way that rows are cut into windows."""
+        return [*self.stage.fingerprint(), WINDOWS_VERSION]
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return that rows are hardly mixed, where large chunks leave few blocks for a window."""
+        mixing = self.order(0).mixing()
+        if mixing >= _POOR_MIXING:
+            return ()
+        block = f"{self.block_rows} rows ({format_nbytes(self.block_rows * self.row_nbytes)})"
+        cures = [f"  a larger window: .shuffle(window={self._better_window()!r})"]
+        if widest(self.input.grains).rows > 1:
+            cures.insert(0, "  stored anew, row by row: .cache('folder').shuffle()")
+        if all(field.storage_shape is not None for field in self.fields):
+            cures.insert(0, "  exact, by way of scratch files: .shuffle(exact=True)")
+        text = (
+            f"{self.describe()} mixes rows poorly: mixing {mixing:.2f}, where 1 is perfect. Rows are read in "
+            f"blocks of {block}, and a window of {format_nbytes(self.window_nbytes)} holds few of these: "
+            "batches of sorted data would have few labels each."
+        )
+        return ("\n".join([text, *cures]),)
+
+    def _better_window(self) -> str:
+        """Return a window that holds enough blocks, as a user would write it."""
+        wanted = _GOOD_BLOCKS * self.block_rows * self.row_nbytes
+        megabytes = -(-wanted // (1 << 20))
+        return f"{megabytes}MB" if megabytes < 1 << 11 else f"{-(-megabytes >> 10)}GB"
 
     def choice(self) -> str:
         """Return how it shuffles, and how well."""

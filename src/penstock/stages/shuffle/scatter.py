@@ -7,6 +7,7 @@ order is the same that data in memory would get.
 
 import os
 import tempfile
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,7 @@ class ScatteredRows(StageRows, LoadingNode):
         self.seed = seed
         self.num_shuffles += 1
         self.follows_epoch = True
-        self.chunk_rows = None
+        self.grains = ()
         width = max(1, self.row_nbytes)
         self.bucket_rows = max(1, _BUCKET_NBYTES // width)
         self.step_rows = max(1, _CHUNK_NBYTES // width)
@@ -126,6 +127,10 @@ class ScatteredRows(StageRows, LoadingNode):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return 0: all that reading takes is retained, and counted by `retained_nbytes`."""
         return 0
+
+    def order_key(self) -> tuple[Hashable, ...]:
+        """Return the seed and the number of rows: the order is that of rows in memory."""
+        return (self.seed, self.input.num_shuffles), self.num_rows
 
     def choice(self) -> str:
         """Return how it shuffles, and what that costs."""

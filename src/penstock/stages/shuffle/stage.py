@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.lazy import lazy
 from penstock.core.rows import Flow, Node, Rows
+from penstock.sources.reading.read_blocks import block_rows
 from penstock.stages.base.stage import Stage
 from penstock.stages.cache.base import CacheFlow
 from penstock.stages.shuffle.by_index import ShuffledRows
@@ -40,8 +41,8 @@ class Shuffle(Stage):
     def of_rows(self, rows: Rows) -> Node:
         """Return the rows in random order: by index where a random read for each row costs little."""
         # Large rows are worth a random read each, unless others must be decoded with them.
-        is_small = rows.row_nbytes < LARGE_ROW_NBYTES or (rows.chunk_rows or 1) > 1
-        if rows.chunk_rows is None or not is_small:
+        is_large = rows.row_nbytes >= LARGE_ROW_NBYTES
+        if not rows.grains or (is_large and block_rows(rows) == 1):
             return ShuffledRows(self, rows, seed=self.seed)
         if self.exact and rows.num_rows * rows.row_nbytes > self.window_nbytes:
             return scatter.ScatteredRows(self, rows, seed=self.seed)
@@ -50,7 +51,9 @@ class Shuffle(Stage):
     def of_flow(self, flow: Flow) -> Node:
         """Return the rows in random order: window after window, unless a cache comes right before."""
         if isinstance(flow, CacheFlow):
-            return ShuffledCache(self, flow, window_nbytes=self.window_nbytes, exact=self.exact)
+            return ShuffledCache(
+                self, flow, seed=self.seed, window_nbytes=self.window_nbytes, exact=self.exact
+            )
         if self.exact:
             raise ValueError(
                 f"shuffle(exact=True) needs random access to the rows, and {flow.describe()} "

@@ -5,6 +5,10 @@ rows are cut into blocks of that size, the blocks are put into random order, and
 across a window of about a thousand blocks. Position p of a window belongs to lane p mod L, and each
 lane has blocks of its own, so that ranks which own whole lanes read disjoint parts of the data.
 
+The blocks of all windows are dealt to the lanes in columns, one block a lane. Windows are of nearly the same size:
+where so many lanes do not allow that, there are fewer. The last window has what is left over: a column that is not
+full, and a block that is not full. Its lanes are as even as can be, and so two neighbours may share a block.
+
 It is a closed form: the row at any position is found without going through those before it.
 """
 
@@ -14,10 +18,11 @@ from functools import lru_cache
 import numpy as np
 
 from penstock.core.arrays import Index
-from penstock.core.order import Permutation, lane_orders
+from penstock.core.order import Permutation, hashes, lane_orders, uneven_lane_orders
 
 # So that 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 or 96 ranks can own whole lanes.
 _LANES = (192, 96, 48, 24, 12, 6, 4, 3, 2, 1)
+_EVEN = 0.75  # The smallest window has at least this share of the rows of the largest, where there are blocks enough.
 _SPREAD = 100  # Rows over which the mixing is judged: about a batch.
 
 
@@ -52,13 +57,19 @@ class WindowOrder:
     num_windows: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Cut the lanes into windows of nearly the same size: a small last one would mix badly."""
-        lanes = next(count for count in _LANES if count <= max(1, self.window_blocks))
+        """Take the most lanes that make windows of nearly the same size: a small window would mix badly."""
+        most = max(1, self.window_blocks)
         num_blocks = -(-self.num_rows // self.block_rows)
-        columns = max(1, -(-num_blocks // lanes))
-        object.__setattr__(self, "lanes", lanes)
-        object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "num_windows", -(-columns // max(1, self.window_blocks // lanes)))
+        for lanes in _LANES:
+            if 2 * lanes > max(2, most):
+                continue  # Two columns or more make a window: the last column may be nearly empty.
+            columns = max(1, -(-num_blocks // lanes))
+            num_windows = 1 if num_blocks <= most else -(-columns // (most // lanes))
+            object.__setattr__(self, "lanes", lanes)
+            object.__setattr__(self, "columns", columns)
+            object.__setattr__(self, "num_windows", num_windows)
+            if self._smallest >= _EVEN * self.window_rows:
+                break
 
     @property
     def is_whole(self) -> bool:
@@ -71,33 +82,43 @@ class WindowOrder:
         most = -(-self.columns // self.num_windows)
         return min(self.num_rows, most * self.lanes * self.block_rows)
 
+    @property
+    def _smallest(self) -> int:
+        """The fewest rows that a window has: those of the first window, or of the last."""
+        return min(self.start_of(1), self.num_rows - self.start_of(self.num_windows - 1))
+
     def mixing(self) -> float:
         """Return how well rows are mixed, from 0 (file order) to 1 (perfect).
 
         If all rows of a block are alike, the mean over `_SPREAD` rows of a window varies more than
         it would after a perfect shuffle, since two of these rows are of one block too often. The result
         is the ratio of the two variances. Rows that follow each other are of different lanes, and so of
-        different blocks: rows within a batch are mixed better than this figure, batches just as it says.
+        different blocks: rows within a batch are mixed better than this figure, batches just as it says. Where
+        neighbouring blocks are alike, too, as in sorted data, all is mixed better than that.
         """
         if self.is_whole or self.num_rows <= self.block_rows:
             return 1.0
         perfect = (self.block_rows - 1) / (self.num_rows - 1)
-        windowed = (self.block_rows - 1) / (self.window_rows - 1)
+        windowed = min(1.0, (self.block_rows - 1) / max(1, self.num_rows / self.num_windows - 1))
         return (1 + (_SPREAD - 1) * perfect) / (1 + (_SPREAD - 1) * windowed)
 
     def window_of(self, position: int) -> int:
         """Return the window that a position falls into."""
         column = position // (self.lanes * self.block_rows)
         small, larger = divmod(self.columns, self.num_windows)
-        if column < larger * (small + 1):
-            return column // (small + 1)
-        return min(self.num_windows - 1, larger + (column - larger * (small + 1)) // max(1, small))
+        first = self.num_windows - larger  # The first of the windows with a column more.
+        if column < first * small:
+            return column // small
+        return min(self.num_windows - 1, first + (column - first * small) // (small + 1))
 
     def start_of(self, window: int) -> int:
         """Return the first position of a window."""
+        return min(self.num_rows, int(self._starts(np.array([window]))[0]))
+
+    def _starts(self, windows: Index) -> Index:
         small, larger = divmod(self.columns, self.num_windows)
-        column = window * small + min(window, larger)
-        return min(self.num_rows, column * self.lanes * self.block_rows)
+        columns = windows * small + np.maximum(0, windows - (self.num_windows - larger))
+        return columns * (self.lanes * self.block_rows)
 
     def window(self, number: int) -> ShuffleWindow:
         """Return one window; takes 8 bytes a row of it."""
@@ -106,9 +127,7 @@ class WindowOrder:
     def rows(self, positions: Index) -> Index:
         """Return the row that stands at each position."""
         out = np.empty(len(positions), np.int64)
-        small, larger = divmod(self.columns, self.num_windows)
-        numbers = np.arange(self.num_windows + 1)
-        starts = (numbers * small + np.minimum(numbers, larger)) * (self.lanes * self.block_rows)
+        starts = self._starts(np.arange(self.num_windows))
         windows = np.searchsorted(starts, positions, side="right") - 1
         for number in np.unique(windows).tolist():
             window = self.window(number)
@@ -126,27 +145,48 @@ def _window(order: WindowOrder, number: int) -> ShuffleWindow:
     if order.is_whole:
         blocks = np.arange(-(-order.num_rows // order.block_rows))
         return ShuffleWindow(0, blocks, Permutation(size, order.words).rows(np.arange(size)))
-    blocks = _blocks(order, start // order.block_rows, -(-stop // order.block_rows))
+    blocks = _blocks(order, number)
     by_number = np.argsort(blocks)
     places = np.empty_like(blocks)
     places[by_number] = np.arange(len(blocks))
     words = (*order.words, 2, number)
-    if number == order.num_windows - 1:
-        # The last window may end within a lane, or within a block: it is mixed as a whole, without lanes.
-        drawn, offsets = np.divmod(Permutation(size, words).rows(np.arange(size)), order.block_rows)
-        return ShuffleWindow(start, blocks[by_number], places[drawn] * order.block_rows + offsets)
+    if size % (order.lanes * order.block_rows):
+        drawn = uneven_lane_orders(size, order.lanes, words)
+        slots, offsets = np.divmod(drawn, order.block_rows)
+        return ShuffleWindow(start, blocks[by_number], places[slots] * order.block_rows + offsets)
     table = lane_orders(places, order.block_rows, order.lanes, words)
     return ShuffleWindow(start, blocks[by_number], table.reshape(-1))
 
 
-def _blocks(order: WindowOrder, first: int, last: int) -> Index:
-    """Return the numbers of the blocks at places `first` to `last` of the random order of blocks.
+def _blocks(order: WindowOrder, window: int) -> Index:
+    """Return the numbers of the blocks of a window, in random order.
 
-    A last block that is not full stays last, so that every other place has a full block.
+    The full blocks are cut into as many sections as there are lanes, and each column has one block of each section:
+    so every window has its share of all parts of the data. A section begins at a random block for its first column,
+    and goes round. Sections may have a block more than there are full columns: that goes to the last column, which
+    is not full. A last block that is not full stays last, so that every other place has a full block.
     """
-    full = order.num_rows // order.block_rows
-    places = np.arange(first, last)
-    inside = places[places < full]
+    num_full = order.num_rows // order.block_rows
+    full_columns = num_full // order.lanes
+    step = order.lanes * order.block_rows
+    first, last = order.start_of(window) // step, -(-order.start_of(window + 1) // step)
+    edges = np.arange(order.lanes + 1) * num_full // order.lanes
+    sizes = np.diff(edges)
+    turns = hashes((*order.words, 3), order.lanes) % np.maximum(1, sizes).astype(np.uint64)
+    columns = np.arange(first, min(last, full_columns))
+    drawn = Permutation(full_columns, (*order.words, 1)).rows(columns)
+    found = [edges[:-1] + (column + turns.astype(np.int64)) % sizes for column in drawn.tolist()]
+    if last > full_columns:
+        longer = np.flatnonzero(sizes > full_columns)
+        found.append(
+            edges[longer] + (full_columns + turns[longer].astype(np.int64)) % sizes[longer]
+        )
+    blocks = np.concatenate(found)
+    mixed = Permutation(len(blocks), (*order.words, 4, window)).rows(np.arange(len(blocks)))
+    is_last = window == order.num_windows - 1
     return np.concatenate(
-        [Permutation(full, (*order.words, 1)).rows(inside), places[places >= full]]
+        [
+            blocks[mixed],
+            np.arange(num_full, num_full + is_last * bool(order.num_rows % order.block_rows)),
+        ]
     )

@@ -1,0 +1,38 @@
+"""How rows lie on storage: which of them are stored together, and how many bytes each field has of a row."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """One field on storage, seen from a node whose rows are made of it."""
+
+    rows: int
+    """How many rows are decoded together: those of a chunk, or 1 where any row can be read by itself."""
+    nbytes: int
+    """The bytes of the field that one row takes, estimated where rows differ."""
+
+    def grouped(self, count: int) -> "Grain":
+        """Return the grain seen from rows that stand for `count` rows each: those of a batch, or of a shard."""
+        return Grain(max(1, self.rows // count), self.nbytes * count)
+
+    def divided(self, count: int) -> "Grain":
+        """Return the grain seen from rows of which `count` make one: they are read together."""
+        return Grain(self.rows * max(1, count), -(-self.nbytes // max(1, count)))
+
+
+def grouped(grains: Iterable[Grain], count: int) -> tuple[Grain, ...]:
+    """Return all grains seen from rows that stand for `count` rows each."""
+    return tuple(grain.grouped(count) for grain in grains)
+
+
+def widest(grains: Sequence[Grain]) -> Grain:
+    """Return the grain of the field that has most of the bytes; of two such fields, that with the larger chunks."""
+    return max(grains, key=lambda grain: (grain.nbytes, grain.rows))
+
+
+def coarsest(inputs: Iterable[Sequence[Grain]]) -> tuple[Grain, ...]:
+    """Return the grains of rows that come from either of several inputs: those with the largest chunks."""
+    on_storage = [tuple(grains) for grains in inputs if grains]
+    return max(on_storage, key=lambda grains: widest(grains).rows, default=())
