@@ -26,6 +26,7 @@ SPECIAL = {
     "gather": "order_cost",
     "map": "user_map",
     "stall": "user_map",
+    "checks": "checksums",
 }
 
 

@@ -202,13 +202,6 @@ nb::list features_of(nb::handle payload_object) {
   return features;
 }
 
-uint32_t checksum(nb::handle data_object, bool portable) {
-  const Buffer data(data_object, "data", Element::kUint8, 1, Access::kRead);
-  const auto nbytes = static_cast<size_t>(data.size(0));
-  nb::gil_scoped_release release;
-  return portable ? crc32c_portable(data.data<const uint8_t>(), nbytes) : crc32c(data.data<const uint8_t>(), nbytes);
-}
-
 }  // namespace
 
 void bind_tfrecord(nb::module_& m) {
@@ -234,7 +227,6 @@ void bind_tfrecord(nb::module_& m) {
         nb::arg("at") = nb::none(), nb::arg("skip") = false, nb::arg("fast") = true, "Decode records into columns.");
   bind_example_encode(m);
   m.def("example_features", &features_of, nb::arg("payload"), "List the features of a record.");
-  m.def("crc32c", &checksum, nb::arg("data"), nb::kw_only(), nb::arg("portable") = false, "Return the CRC32C.");
 }
 
 }  // namespace penstock

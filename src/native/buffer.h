@@ -22,7 +22,7 @@ namespace nb = nanobind;
 }
 
 enum class Access { kRead, kWrite };
-enum class Element { kUint8, kInt64, kUint64 };
+enum class Element { kUint8, kUint32, kInt64, kUint64 };
 
 // Holds the memory of one argument for as long as a kernel runs. Take it and drop it with the interpreter lock;
 // read and write through it without.
@@ -94,8 +94,9 @@ class Buffer {
                         std::to_string(view_.strides[last]) + " bytes for items of " +
                         std::to_string(view_.itemsize) + ".");
     }
-    if (element != Element::kUint8 && reinterpret_cast<uintptr_t>(view_.buf) % 8 != 0) {
-      raise_value_error(std::string(name_) + " must be aligned to 8 bytes.");
+    const uintptr_t alignment = element == Element::kUint8 ? 1 : element == Element::kUint32 ? 4 : 8;
+    if (reinterpret_cast<uintptr_t>(view_.buf) % alignment != 0) {
+      raise_value_error(std::string(name_) + " must be aligned to " + std::to_string(alignment) + " bytes.");
     }
   }
 
@@ -106,6 +107,8 @@ class Buffer {
     switch (element) {
       case Element::kUint8:
         return *format == 'B' && view_.itemsize == 1;
+      case Element::kUint32:
+        return (*format == 'I' || *format == 'L') && view_.itemsize == 4;
       case Element::kInt64:
         return (*format == 'l' || *format == 'q') && view_.itemsize == 8;
       case Element::kUint64:
@@ -118,6 +121,8 @@ class Buffer {
     switch (element) {
       case Element::kUint8:
         return "uint8";
+      case Element::kUint32:
+        return "uint32";
       case Element::kInt64:
         return "int64";
       case Element::kUint64:

@@ -4,6 +4,7 @@
 namespace penstock {
 void bind_order(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
+void bind_crc32c(nanobind::module_& m);
 void bind_tfrecord(nanobind::module_& m);
 void bind_fill(nanobind::module_& m);
 void bind_read(nanobind::module_& m);
@@ -16,6 +17,7 @@ NB_MODULE(_native, m) {
   m.doc() = "Kernels that run at memory speed, without the interpreter lock.";
   penstock::bind_order(m);
   penstock::bind_gather(m);
+  penstock::bind_crc32c(m);
   penstock::bind_tfrecord(m);
   penstock::bind_fill(m);
   penstock::bind_read(m);

@@ -1,18 +1,9 @@
 #include "tfrecord_frame.h"
 
-#include <array>
 #include <cstring>
-
-#if (defined(__x86_64__) || defined(_M_X64)) && (defined(__GNUC__) || defined(__clang__))
-#define PENSTOCK_X86_CRC 1
-#include <nmmintrin.h>
-#include <wmmintrin.h>
-#endif
 
 namespace penstock {
 namespace {
-
-constexpr uint32_t kPolynomial = 0x82F63B78u;  // reflected
 
 template <typename T>
 T load(const uint8_t* from) {
@@ -20,102 +11,6 @@ T load(const uint8_t* from) {
   std::memcpy(&value, from, sizeof(T));
   return value;
 }
-
-using Tables = std::array<std::array<uint32_t, 256>, 8>;
-
-constexpr Tables make_tables() {
-  Tables tables{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? kPolynomial : 0);
-    tables[0][i] = crc;
-  }
-  for (size_t k = 1; k < 8; ++k) {
-    for (size_t i = 0; i < 256; ++i) {
-      tables[k][i] = tables[k - 1][i] >> 8 ^ tables[0][tables[k - 1][i] & 0xFF];
-    }
-  }
-  return tables;
-}
-constexpr Tables kTables = make_tables();
-
-#ifdef PENSTOCK_X86_CRC
-// The instruction takes three cycles but can start every cycle, so that three streams run for the price of one. A
-// payload is cut into three parts of `words` each, and the parts are joined by moving the first two checksums over the
-// bytes that follow them: a carry-less multiplication by a power of x that depends on `words` alone.
-constexpr size_t kMaxWords = 168;  // 4 KB in three parts: beyond that, joining costs nothing anyway
-constexpr size_t kMinWords = 4;    // below, joining costs more than it gains
-
-// x^bits modulo the polynomial, bit-reflected.
-constexpr uint32_t power_of_x(size_t bits) {
-  uint32_t value = 0x80000000u;
-  for (size_t i = 0; i < bits; ++i) value = value >> 1 ^ (value & 1 ? kPolynomial : 0);
-  return value;
-}
-
-struct Shift {
-  uint32_t two_parts;  // over two parts
-  uint32_t one_part;
-};
-
-std::array<Shift, kMaxWords + 1> make_shifts() {
-  std::array<Shift, kMaxWords + 1> shifts{};
-  // The product of two reflected polynomials is one bit to the right, and is then pushed through 64 bits of zeros by
-  // the crc32 instruction with the last word: hence 33 bits less.
-  for (size_t words = 1; words <= kMaxWords; ++words) {
-    shifts[words] = {power_of_x(128 * words - 33), power_of_x(64 * words - 33)};
-  }
-  return shifts;
-}
-const std::array<Shift, kMaxWords + 1> kShifts = make_shifts();
-
-__attribute__((target("sse4.2,pclmul"))) uint64_t shifted(uint64_t crc, uint32_t by) {
-  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<int64_t>(crc)),
-                                               _mm_cvtsi32_si128(static_cast<int>(by)), 0);
-  return static_cast<uint64_t>(_mm_cvtsi128_si64(product));
-}
-
-__attribute__((target("sse4.2,pclmul"))) uint32_t crc32c_sse42(const uint8_t* data, size_t nbytes) {
-  uint64_t crc = 0xFFFFFFFFu;
-  while (nbytes >= 3 * kMinWords * 8) {
-    const size_t words = nbytes / 24 < kMaxWords ? nbytes / 24 : kMaxWords;
-    const uint8_t* a = data;
-    const uint8_t* b = data + words * 8;
-    const uint8_t* c = data + words * 16;
-    uint64_t crc_b = 0;
-    uint64_t crc_c = 0;
-    // The last word of the third part takes in the other two.
-    const uint8_t* last = c + (words - 1) * 8;
-    for (; c < last; a += 8, b += 8, c += 8) {
-      crc = _mm_crc32_u64(crc, load<uint64_t>(a));
-      crc_b = _mm_crc32_u64(crc_b, load<uint64_t>(b));
-      crc_c = _mm_crc32_u64(crc_c, load<uint64_t>(c));
-    }
-    crc = _mm_crc32_u64(crc, load<uint64_t>(a));
-    crc_b = _mm_crc32_u64(crc_b, load<uint64_t>(b));
-    const uint64_t joined = load<uint64_t>(c) ^ shifted(crc, kShifts[words].two_parts) ^
-                            shifted(crc_b, kShifts[words].one_part);
-    crc = _mm_crc32_u64(crc_c, joined);
-    data += words * 24;
-    nbytes -= words * 24;
-  }
-  for (; nbytes >= 8; data += 8, nbytes -= 8) crc = _mm_crc32_u64(crc, load<uint64_t>(data));
-  auto tail = static_cast<uint32_t>(crc);
-  for (; nbytes > 0; ++data, --nbytes) tail = _mm_crc32_u8(tail, *data);
-  return ~tail;
-}
-#endif
-
-using CrcFunction = uint32_t (*)(const uint8_t*, size_t);
-
-CrcFunction choose_crc() {
-#ifdef PENSTOCK_X86_CRC
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) return crc32c_sse42;
-#endif
-  return crc32c_portable;
-}
-const CrcFunction kCrc = choose_crc();
 
 }  // namespace
 
@@ -153,19 +48,6 @@ const char* fault_name(Fault fault) {
       return "tensor_expands";
   }
   return "unknown";
-}
-
-uint32_t crc32c(const uint8_t* data, size_t nbytes) { return kCrc(data, nbytes); }
-
-uint32_t crc32c_portable(const uint8_t* data, size_t nbytes) {
-  uint32_t crc = 0xFFFFFFFFu;
-  for (; nbytes >= 8; data += 8, nbytes -= 8) {
-    const uint64_t word = load<uint64_t>(data) ^ crc;
-    crc = 0;
-    for (size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][word >> 8 * k & 0xFF];
-  }
-  for (; nbytes > 0; ++data, --nbytes) crc = crc >> 8 ^ kTables[0][(crc ^ *data) & 0xFF];
-  return ~crc;
 }
 
 Scan scan_records(const uint8_t* data, int64_t nbytes, int64_t remaining, bool verify) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "crc32c.h"
+
 namespace penstock {
 
 constexpr int64_t kHeaderNbytes = 12;
@@ -30,11 +32,6 @@ enum class Fault : int64_t {
   kTensorExpands,   // a shape that varies, and a value repeated far beyond the bytes of the record
 };
 const char* fault_name(Fault fault);
-
-// CRC32C (Castagnoli) with the processor's instruction where there is one.
-uint32_t crc32c(const uint8_t* data, size_t nbytes);
-// The same from tables: for processors without it, and to test against.
-uint32_t crc32c_portable(const uint8_t* data, size_t nbytes);
 
 // Why TensorFlow masks: the checksum of data that holds checksums would be weak.
 inline uint32_t mask_crc(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }

@@ -287,5 +287,36 @@ def example_features(
         RecordError: The record is not a tf.train.Example.
     """
 
-def crc32c(data: ReadableBuffer, *, portable: bool = False) -> int:
-    """Return the CRC32C of `data`; `portable` does without the processor's instruction for it."""
+def crc32c(
+    data: ReadableBuffer | npt.NDArray[np.uint8], *, before: int = 0, portable: bool = False
+) -> int:
+    """Return the CRC32C of `data`, which follows bytes with the CRC32C `before`.
+
+    `portable` does without the processor's instruction for it.
+    """
+
+def crc32c_of_spans(
+    data: ReadableBuffer | npt.NDArray[np.uint8],
+    edges: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint32],
+) -> None:
+    """Write the CRC32C of the bytes between each two neighbouring edges to `out`."""
+
+def first_bad_run(
+    data: ReadableBuffer | npt.NDArray[np.uint8],
+    stretches: npt.NDArray[np.int64],
+    *,
+    width: int,
+    run_rows: int,
+    lead: int,
+    num_rows: int,
+    expected: npt.NDArray[np.uint32],
+) -> int:
+    """Return the first run of rows that is all in `data` with another CRC32C than expected; -1 if there is none.
+
+    `stretches` are rows of (row, byte in data, number of rows). Runs begin every `run_rows` rows, the first one
+    `lead` rows early; one may go on from a stretch to the next.
+    """
+
+def combined_crc(first: int, second: int, second_nbytes: int, *, polynomial: int) -> int:
+    """Return the CRC of two pieces, one after the other, from those of each; `polynomial` is reflected."""

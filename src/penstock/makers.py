@@ -105,6 +105,7 @@ def from_files(
     size: tuple[int, int] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
+    verify: bool = True,
 ) -> Dataset:
     """Return the rows of files, as they lie there, in any of the formats.
 
@@ -123,6 +124,8 @@ def from_files(
             the dataset when that is pickled, and is never printed.
         on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,
             and names it in each report. What turns out bad later is a matter of `with_options`.
+        verify: Whether checksums in the files are compared with what is read: those of folders that `write`
+            made, of `.npz` archives and of Parquet pages. A row that was damaged is then an error.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -139,6 +142,7 @@ def from_files(
         size=size,
         storage_options=storage_options,
         on_error=on_error,
+        verify=verify,
     )
     return Dataset(node, Options())
 

@@ -11,8 +11,8 @@ def test_rows_that_stand_for_several_have_smaller_chunks_of_larger_rows():
 
 
 def test_rows_of_which_several_make_one_are_read_together():
-    assert Grain(1, 400).divided(10) == Grain(10, 40)
-    assert Grain(100, 400).divided(32) == Grain(3200, 13)
+    assert Grain(1, 400).divided(10) == Grain(10, 40, run=10)
+    assert Grain(100, 400).divided(32) == Grain(3200, 13, run=32)
     assert Grain(1, 0).divided(0) == Grain(1, 0)  # Batches without rows.
 
 
@@ -26,3 +26,8 @@ def test_of_several_inputs_those_with_the_largest_chunks_count():
     assert coarsest([plain, packed, ()]) == packed
     assert coarsest([(), plain]) == plain
     assert coarsest([(), ()]) == ()
+
+
+def test_runs_of_rows_with_one_checksum_stay_whole_or_are_forgotten():
+    assert Grain(1, 400, run=160).grouped(32) == Grain(1, 12_800, run=5)
+    assert Grain(1, 400, run=163).grouped(32) == Grain(1, 12_800, run=1)

@@ -12,14 +12,18 @@ class Grain:
     """How many rows are decoded together: those of a chunk, or 1 where any row can be read by itself."""
     nbytes: int
     """The bytes of the field that one row takes, estimated where rows differ."""
+    run: int = 1
+    """Reads of multiples of so many rows can be compared with checksums."""
 
     def grouped(self, count: int) -> "Grain":
         """Return the grain seen from rows that stand for `count` rows each: those of a batch, or of a shard."""
-        return Grain(max(1, self.rows // count), self.nbytes * count)
+        run = self.run // count if self.run % count == 0 else 1
+        return Grain(max(1, self.rows // count), self.nbytes * count, max(1, run))
 
     def divided(self, count: int) -> "Grain":
         """Return the grain seen from rows of which `count` make one: they are read together."""
-        return Grain(self.rows * max(1, count), -(-self.nbytes // max(1, count)))
+        count = max(1, count)
+        return Grain(self.rows * count, -(-self.nbytes // count), self.run * count)
 
 
 def grouped(grains: Iterable[Grain], count: int) -> tuple[Grain, ...]:

@@ -26,9 +26,11 @@ _FRESH = f"{JOURNAL}.new"
 class ShardFolder:
     """A folder that this process alone may fill, until it is closed."""
 
-    def __init__(self, path: Path, fd: int, layouts: Sequence[FieldLayout]) -> None:
+    def __init__(self, path: Path, fd: int, layouts: Sequence[FieldLayout], run_rows: int) -> None:
         self.path = path
         self.layouts = tuple(layouts)
+        self.run_rows = run_rows
+        """How many rows each checksum of a new shard covers."""
         self.finished: dict[int, ShardRecord] = {}
         self.cursors: dict[int, Any] = {}
         """Where the input stood after each finished shard."""
@@ -37,7 +39,7 @@ class ShardFolder:
 
     @staticmethod
     def open(
-        path: Path, layouts: Sequence[FieldLayout], inputs: dict[str, Any]
+        path: Path, layouts: Sequence[FieldLayout], inputs: dict[str, Any], *, run_rows: int
     ) -> "ShardFolder | None":
         """Return the folder, with the shards finished from the same `inputs`; None if another process fills it.
 
@@ -49,7 +51,7 @@ class ShardFolder:
             raise write_failure(error, file=str(path)) from error
         if fd is None:
             return None
-        folder = ShardFolder(path, fd, layouts)
+        folder = ShardFolder(path, fd, layouts, run_rows)
         try:
             folder._start(json.loads(json.dumps(inputs)))
         except OSError as error:
@@ -104,9 +106,9 @@ class ShardFolder:
             {"shard": number, "cursor": cursor, **shard_to_json(self.finished[number])}
         )
 
-    def shard(self, number: int) -> ShardWriter:
-        """Return a new shard to write to."""
-        return ShardWriter(self.path, number, self.layouts)
+    def shard(self, number: int, start: int) -> ShardWriter:
+        """Return a new shard to write to, whose first row is row `start` of all."""
+        return ShardWriter(self.path, number, self.layouts, start=start, run_rows=self.run_rows)
 
     def record(self, shard: ShardWriter, cursor: Any = None) -> None:
         """Finish a shard, and list it in the journal once its files are on disk."""

@@ -5,11 +5,14 @@ It is written last, in one step: a folder without a manifest is not whole.
     {"format": "penstock-npy", "version": 1, "num_rows": 5,
      "row": {"image": "image", "label": "label"},
      "fields": {"image": {"shape": [28, 28], "dtype": "|u1", "arrays": {"rows": "image"}}, ...},
-     "shards": [{"num_rows": 5, "files": {"image-00000.npy": {"nbytes": ..., "crc32": "0c5d..."}}}],
+     "shards": [{"num_rows": 5, "run_rows": 83, "first_run_rows": 83,
+                 "files": {"image-00000.npy": {"nbytes": ..., "crc32": "0c5d..."},
+                           "image-00000.npy.crc32c": {"nbytes": ..., "crc32": "a61b..."}, ...}}],
      "made_from": {"fingerprint": "...", "stages": [...], "files": [...]}}
 
 `row` is the nest of a row; a list stands for a tuple. `crc32` is that of the array's bytes, as
-`zlib.crc32(np.load(file))` computes it.
+`zlib.crc32(np.load(file))` computes it. The file beside an array, itself a `.npy`, has a CRC32C for each run of
+`run_rows` rows (`first_run_rows` for the first); see `checks.py`. Manifests of older versions have no such runs.
 """
 
 import json
@@ -121,7 +124,8 @@ def shard_to_json(shard: ShardRecord) -> dict[str, Any]:
         name: {"nbytes": one.nbytes, "crc32": f"{one.crc32:08x}"}
         for name, one in shard.files.items()
     }
-    return {"num_rows": shard.num_rows, "files": files}
+    runs = {"run_rows": shard.run_rows, "first_run_rows": shard.first_run_rows}
+    return {"num_rows": shard.num_rows, **(runs if shard.run_rows else {}), "files": files}
 
 
 def shard_from_json(value: dict[str, Any]) -> ShardRecord:
@@ -133,7 +137,11 @@ def shard_from_json(value: dict[str, Any]) -> ShardRecord:
     num_rows = int(value["num_rows"])
     if num_rows < 0:
         raise ValueError(f"num_rows is {num_rows}")
-    return ShardRecord(num_rows, files)
+    run_rows = int(value.get("run_rows", 0))
+    first_run_rows = int(value.get("first_run_rows", run_rows))
+    if run_rows < 0 or (run_rows and not 0 < first_run_rows <= run_rows):
+        raise ValueError(f"a run has {run_rows} rows, and the first one {first_run_rows}")
+    return ShardRecord(num_rows, files, run_rows, first_run_rows)
 
 
 def _nest_to_json(nest: Any) -> Any:

@@ -18,6 +18,7 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import read_bytes
+from penstock.shards.checks import ENDING
 from penstock.shards.folder import is_unfinished
 from penstock.shards.layout import FieldLayout
 from penstock.shards.manifest import MAX_NBYTES, NAME, Manifest, parse_manifest, row_from_json
@@ -27,8 +28,13 @@ from penstock.sources.reading.file_rows import FileRows
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import Part, Request, attempt_each, check_names
 from penstock.sources.reading.regions import Region
+from penstock.sources.reading.run_checks import RunChecks, RunGrid
 
 _HOW = "read in place"
+_CURE = (
+    "Restore it from a copy, or write the folder again with ds.write(...); "
+    "from_files(..., verify=False) reads it as it is."
+)
 
 
 def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> FileRows | None:
@@ -72,10 +78,13 @@ def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
     layouts = [known[name] for name in names]
     direct = manifest.nbytes > page_cache_room()
     field_of = {one.stem: field_of_shards(one, manifest.shards) for one in layouts}
+    cure = _CURE if request.verify else None
 
     def attempt(one: tuple[int, ShardRecord]) -> tuple[Part, Location]:
         options = request.storage_options
-        return open_shard(folder, *one, layouts, field_of, direct=direct, storage_options=options)
+        return open_shard(
+            folder, *one, layouts, field_of, direct=direct, storage_options=options, check=cure
+        )
 
     _, opened = attempt_each(list(enumerate(manifest.shards)), attempt, request)
     parts, locations = [part for part, _ in opened], [location for _, location in opened]
@@ -106,9 +115,13 @@ def open_shard(
     field_of: dict[str, Field],
     *,
     direct: bool,
+    check: str | None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Part, Location]:
-    """Return one shard as a part, and the location of its first file; checks names, sizes and headers."""
+    """Return one shard as a part, and the location of its first file; checks names, sizes and headers.
+
+    Rows that are read are compared with their checksums, unless `check` is None: else it is what to do about damage.
+    """
     leaves: dict[str, Leaf] = {}
     locations: list[Location] = []
     for layout in layouts:
@@ -118,10 +131,28 @@ def open_shard(
                 f"{folder}/{layout.file_name(role, number)}", storage_options=storage_options
             )
             entries = _open_array(location, layout, role, number, shard, direct=direct)
+            entries.checks = _checks_of(entries.location, shard, check)
             arrays[role] = entries
             locations.append(entries.location)
         leaves[layout.stem] = _leaf(layout, field_of[layout.stem], shard, arrays, direct=direct)
+        leaves[layout.stem].run_rows = shard.run_rows or 1
     return Part(locations[0].url, leaves), locations[0]
+
+
+def _checks_of(location: Location, shard: ShardRecord, cure: str | None) -> RunChecks | None:
+    """Return the checksums of the array in a file; None if there are none, or they shall not be compared."""
+    if cure is None or not shard.run_rows or not shard.num_rows:
+        return None
+    name = f"{location.name}{ENDING}"
+    if name not in shard.files:
+        problem = "the manifest does not list its checksums"
+        raise DataError(problem, file=str(location), cure=cure)
+    record = shard.files[name]
+    beside = replace(
+        location, url=f"{location.url}{ENDING}", size=record.nbytes, mtime_ns=None, etag=None
+    )
+    grid = RunGrid(shard.num_rows, shard.run_rows, shard.first_run_rows)
+    return RunChecks(str(location), beside, record.crc32, grid, cure)
 
 
 def _open_array(
@@ -170,4 +201,5 @@ def _leaf(
         return VaryingRows(layout, field, shard.num_rows, arrays, _HOW)
     rows = arrays["rows"]
     shape = (shard.num_rows, *layout.spec.fixed_shape)
-    return Region(rows.location, rows.offset, layout.spec.numpy_dtype, shape, direct=direct)
+    dtype = layout.spec.numpy_dtype
+    return Region(rows.location, rows.offset, dtype, shape, direct=direct, checks=rows.checks)

@@ -53,7 +53,7 @@ class ShardSequence:
         start = 0
         while start < parcel.size:
             if self._shard is None:
-                self._shard = self.folder.shard(self.number)
+                self._shard = self.folder.shard(self.number, self.num_rows)
                 self._nbytes = 0
             stop, is_full = self._stop(start, parcel.size, weights)
             self._shard.append(parcel.block, start, stop, self.allocate)
@@ -84,7 +84,7 @@ class ShardSequence:
     def finish(self) -> None:
         """Finish the last shard; if there was no row at all, write one empty shard."""
         if self._shard is None and not self.number:
-            self._shard = self.folder.shard(0)
+            self._shard = self.folder.shard(0, 0)
         if self._shard is not None:
             self._record(None)
 

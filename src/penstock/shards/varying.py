@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.core.arrays import Array, Index, typed
+from penstock.core.arrays import Array, Index, raw_rows, typed
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
@@ -19,6 +19,7 @@ from penstock.shards.layout import ArrayLayout, FieldLayout
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.open_files import reader_of
+from penstock.sources.reading.run_checks import RunChecks
 
 
 class Entries(Protocol):
@@ -27,6 +28,8 @@ class Entries(Protocol):
     name: str
     num_entries: int
     layout: ArrayLayout
+    checks: RunChecks | None
+    """What its bytes are compared with, if there is something."""
 
     def read(self, start: int, stop: int, context: Context) -> Array:
         """Return entries `start` to `stop`, in memory allocated by the context."""
@@ -51,6 +54,7 @@ class StoredEntries:
         self.layout = layout
         self.num_entries = num_entries
         self.direct = direct
+        self.checks: RunChecks | None = None
 
     def reader(self, context: Context) -> Reader:
         """Return the reader of the file, which the stream closes."""
@@ -101,7 +105,10 @@ class VaryingRows(Leaf):
             self._put(column, sink.at(slots), context)
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield each row by itself: a wrong offset makes only the two rows beside it bad."""
+        """Yield the runs that have checksums; without, each row: a wrong offset makes only the two beside it bad."""
+        checks = self.arrays["offsets"].checks
+        if checks is not None:
+            return checks.grid.cuts(start, stop)
         return zip(range(start, stop), range(start + 1, stop + 1), strict=True)
 
     def _put(self, column: Text | Ragged, sink: Sink, context: Context) -> None:
@@ -118,31 +125,48 @@ class VaryingRows(Leaf):
             column = column.take(np.arange(len(column)), context.allocate, aligned=True)
         sink.add(column)
 
+    def checks_nbytes(self) -> int:
+        """Return the bytes of the checksums."""
+        return sum(one.checks.nbytes for one in self.arrays.values() if one.checks is not None)
+
     def _column(self, start: int, stop: int, context: Context) -> Text | Ragged:
         """Return rows `start` to `stop`."""
         kind = self.field.spec.dtype
+        edges = self._edges(start, stop)
         last = "items" if self.layout.has_items else "values"
         offsets = self._offsets("offsets", start, stop + 1, last, context)
+        self._check_ends("offsets", edges, edges - start, offsets, context)
         first, end = int(offsets[0]), int(offsets[-1])
+        places = offsets[edges - start] - first
         if self.layout.has_items:
             items = self._offsets("items", first, end + 1, "values", context)
+            self._check_ends("items", edges, places, items, context)
             data = self.arrays["values"].read(int(items[0]), int(items[-1]), context)
+            self._check("values", edges, items[places] - items[0], data, context)
             text = Text(data, items - items[0], kind if isinstance(kind, type) else bytes)
-            return Ragged(text, offsets[:-1] - first, self._shapes(start, stop, offsets, context))
+            return Ragged(text, offsets[:-1] - first, self._shapes(edges, offsets, context))
         values = self.arrays["values"].read(first, end, context)
+        self._check("values", edges, places, values, context)
         if not isinstance(kind, np.dtype):
             return Text(values, offsets - first, kind)
         width = math.prod(self.layout.inner_shape or ())
-        shapes = self._shapes(start, stop, offsets, context)
+        shapes = self._shapes(edges, offsets, context)
         return Ragged(values.reshape(-1), (offsets[:-1] - first) * width, shapes)
 
-    def _shapes(self, start: int, stop: int, offsets: Index, context: Context) -> Index:
+    def _edges(self, start: int, stop: int) -> Index:
+        """Return `start`, the rows at which runs begin, and `stop`; without checksums the two ends alone."""
+        checks = self.arrays["offsets"].checks
+        return np.array([start, stop]) if checks is None else checks.grid.edges(start, stop)
+
+    def _shapes(self, edges: Index, offsets: Index, context: Context) -> Index:
         lengths = np.diff(offsets)
         if not self.layout.has_shapes:
             inner = self.layout.inner_shape or ()
             sizes = np.array(inner, np.int64)
             return np.column_stack([lengths, np.tile(sizes, (len(lengths), 1))])
+        start, stop = int(edges[0]), int(edges[-1])
         shapes = self.arrays["shapes"].read(start, stop, context)
+        self._check("shapes", edges, edges - start, shapes, context)
         known = np.array([-1 if size is None else size for size in self.field.spec.shape])
         is_right = ((shapes == known) | (known == -1)).all() and (shapes >= 0).all()
         if not is_right or (shapes.prod(axis=1) != lengths).any():
@@ -156,6 +180,23 @@ class VaryingRows(Leaf):
         if wrong or offsets[-1] > self.arrays[into].num_entries:
             raise self._damaged(role, "its offsets must rise, and end within the values", start)
         return offsets
+
+    def _check(
+        self, role: str, edges: Index, entries: Index, found: Array, context: Context
+    ) -> None:
+        """Compare what was read with its checksums; `entries` are the places in it of the rows `edges`."""
+        checks = self.arrays[role].checks
+        if checks is not None:
+            places = entries * self.arrays[role].layout.entry_nbytes
+            checks.check_spans(edges, places, raw_rows(found, 0), context)
+
+    def _check_ends(
+        self, role: str, edges: Index, entries: Index, found: Index, context: Context
+    ) -> None:
+        """Compare where rows end: the first entry is the end of the row before, and of no row at the very beginning."""
+        entries = entries + 1
+        entries[0] = min(1, int(edges[0]))
+        self._check(role, edges, entries, found, context)
 
     def _damaged(self, role: str, problem: str, row: int) -> DataError:
         cure = "It was changed or damaged: write it again."

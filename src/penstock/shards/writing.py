@@ -3,7 +3,7 @@
 import contextlib
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ from penstock.core.columns import Column, Fixed, Ragged, Text
 from penstock.io.failures import write_failure
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate
+from penstock.shards.checks import ENDING, LAYOUT, RunSums
 from penstock.shards.layout import ArrayLayout, FieldLayout
 
 # Written pages count against a container's memory until they are on disk.
 _FLUSH_NBYTES = 32 << 20
+_NO_ENDS: Index = np.empty(0, np.int64)
+_ONE: Index = np.ones(1, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class ShardRecord:
 
     num_rows: int
     files: dict[str, FileRecord]
+    run_rows: int = 0
+    """How many rows each checksum of an array's file covers; 0 if there are no such checksums."""
+    first_run_rows: int = 0
+    """How many rows the first checksum covers: runs go on from one shard to the next."""
 
 
 class ArrayFile:
@@ -48,6 +55,7 @@ class ArrayFile:
         self.layout = layout
         self.num_entries = 0
         self.crc32 = 0
+        self.sums = RunSums()
         self.header = format_header(layout.dtype, (0, *layout.shape))
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -61,11 +69,12 @@ class ArrayFile:
         """The bytes of the file so far."""
         return len(self.header) + self.num_entries * self.layout.entry_nbytes
 
-    def append(self, entries: npt.NDArray[Any]) -> None:
-        """Add entries, which lie one after the other in memory."""
-        data = raw_rows(entries, 0).data
-        self._write(data)
-        self.crc32 = zlib.crc32(data, self.crc32)
+    def append(self, entries: npt.NDArray[Any], ends: Index = _NO_ENDS) -> None:
+        """Add entries, which lie one after the other in memory; runs of rows end after `ends` of them."""
+        data = raw_rows(entries, 0)
+        self._write(data.data)
+        self.crc32 = zlib.crc32(data.data, self.crc32)
+        self.sums.add(data, ends * self.layout.entry_nbytes)
         self.num_entries += len(entries)
 
     def _write(self, data: memoryview) -> None:
@@ -106,10 +115,24 @@ class ArrayFile:
 
 
 class ShardWriter:
-    """The files of one shard. Takes no memory, except to copy ragged rows with gaps, and arrays of text."""
+    """The files of one shard. Takes no memory, except to copy ragged rows with gaps, and arrays of text.
 
-    def __init__(self, folder: Path, number: int, layouts: Sequence[FieldLayout]) -> None:
+    `start` is how many rows the shards before it have: runs of `run_rows` rows are counted from the very first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        layouts: Sequence[FieldLayout],
+        *,
+        start: int,
+        run_rows: int,
+    ) -> None:
+        self.folder = folder
         self.number = number
+        self.start = start
+        self.run_rows = run_rows
         self.layouts = layouts
         self.num_rows = 0
         self._unflushed = 0
@@ -137,12 +160,14 @@ class ShardWriter:
         if start == stop:
             return
         before = self.nbytes
+        done = self.start + self.num_rows
+        ends = np.arange(-done % self.run_rows or self.run_rows, stop - start + 1, self.run_rows)
         for layout, files, column in zip(self.layouts, self.files, block.columns, strict=True):
             if layout.is_fixed:
                 assert isinstance(column, Fixed)
-                _each(column, start, stop, files["rows"].append)
+                _each(column, start, stop, files["rows"], ends)
             else:
-                _append_varying(layout, files, column, start, stop, allocate)
+                _append_varying(layout, files, column, start, stop, ends, allocate)
         self.num_rows += stop - start
         self._unflushed += self.nbytes - before
         if self._unflushed >= _FLUSH_NBYTES:
@@ -154,9 +179,28 @@ class ShardWriter:
     def finish(self) -> ShardRecord:
         """Bring all files to the disk, and give them their names."""
         records = {file.path.name: file.finish() for files in self.files for file in files.values()}
+        records |= {
+            f"{file.path.name}{ENDING}": self._write_checks(file)
+            for files in self.files
+            for file in files.values()
+        }
         self._is_finished = True
         self.close()
-        return ShardRecord(self.num_rows, records)
+        first = self.run_rows - self.start % self.run_rows
+        return ShardRecord(self.num_rows, records, self.run_rows, first)
+
+    def _write_checks(self, file: ArrayFile) -> FileRecord:
+        """Write the checksums of one array to a file beside it."""
+        is_open = self.num_rows > 0 and (self.start + self.num_rows) % self.run_rows > 0
+        checks = ArrayFile(self.folder, f"{file.path.name}{ENDING}", LAYOUT)
+        is_finished = False
+        try:
+            checks.append(file.sums.all(with_open=is_open))
+            record = checks.finish()
+            is_finished = True
+        finally:
+            checks.close(is_finished=is_finished)
+        return record
 
     def close(self) -> None:
         """Close the files; those of a shard that is not finished are removed."""
@@ -172,31 +216,38 @@ def _append_varying(
     column: Column,
     start: int,
     stop: int,
+    ends: Index,
     allocate: Allocate,
 ) -> None:
+    """Add rows of differing sizes; runs of rows end after `ends` rows."""
     if isinstance(column, Text):
         before = files["values"].num_entries
-        _append_text(files["values"], files["offsets"], column, start, stop, before)
+        _append_text(files["values"], files["offsets"], column, start, stop, before, ends)
         return
     shapes = _shapes(column, start, stop)
     sizes = shapes.prod(axis=1) if layout.inner_shape is None else shapes[:, 0]
+    item_ends = np.cumsum(sizes)
+    inner_ends = item_ends[ends - 1]
     if isinstance(column, Fixed):  # Batches, some of them cut short.
         before = files["values"].num_entries
-        for row in range(start, stop):
-            files["values"].append(column.value(row))
+        for row, is_last in zip(range(start, stop), _are_last(stop - start, ends), strict=True):
+            value = column.value(row)
+            files["values"].append(value, np.array([len(value)]) if is_last else _NO_ENDS)
     else:
         values = _packed(column, start, stop, allocate)
         if isinstance(values, Text):
             before = files["items"].num_entries - 1
             nbytes = files["values"].num_entries
-            _append_text(files["values"], files["items"], values, 0, len(values), nbytes)
+            _append_text(
+                files["values"], files["items"], values, 0, len(values), nbytes, inner_ends
+            )
         else:
             before = files["values"].num_entries
             inner = layout.inner_shape or ()
-            files["values"].append(values.reshape(int(sizes.sum()), *inner))
-    files["offsets"].append(before + np.cumsum(sizes))
+            files["values"].append(values.reshape(int(sizes.sum()), *inner), inner_ends)
+    files["offsets"].append(before + item_ends, ends)
     if "shapes" in files:
-        files["shapes"].append(np.ascontiguousarray(shapes))
+        files["shapes"].append(np.ascontiguousarray(shapes), ends)
 
 
 def _packed(column: Ragged, start: int, stop: int, allocate: Allocate) -> "npt.NDArray[Any] | Text":
@@ -237,17 +288,32 @@ def varying_nbytes(block: Block, size: int) -> Index:
 
 
 def _append_text(
-    data: ArrayFile, offsets: ArrayFile, text: Text, start: int, stop: int, before: int
+    data: ArrayFile,
+    offsets: ArrayFile,
+    text: Text,
+    start: int,
+    stop: int,
+    before: int,
+    ends: Index,
 ) -> None:
+    """Add texts and where they end; runs of rows end after `ends` texts."""
     first, last = int(text.offsets[start]), int(text.offsets[stop])
-    data.append(text.data[first:last])
-    offsets.append(text.offsets[start + 1 : stop + 1] - first + before)
+    data.append(text.data[first:last], text.offsets[start + ends] - first)
+    offsets.append(text.offsets[start + 1 : stop + 1] - first + before, ends)
 
 
-def _each(column: Fixed, start: int, stop: int, append: Callable[[npt.NDArray[Any]], None]) -> None:
+def _each(column: Fixed, start: int, stop: int, file: ArrayFile, ends: Index) -> None:
     rows = column.rows[start:stop]
     if rows.flags.c_contiguous:
-        append(rows)
+        file.append(rows, ends)
         return
-    for row in rows:  # Batches, each aligned to 64 bytes: there are gaps between them.
-        append(row[None])
+    # Batches, each aligned to 64 bytes: there are gaps between them.
+    for row, is_last in zip(rows, _are_last(stop - start, ends), strict=True):
+        file.append(row[None], _ONE if is_last else _NO_ENDS)
+
+
+def _are_last(num_rows: int, ends: Index) -> list[bool]:
+    """Return for each row whether a run of rows ends with it."""
+    found = np.zeros(num_rows, np.bool_)
+    found[ends - 1] = True
+    return found.tolist()

@@ -53,6 +53,7 @@ def open_files(
     size: tuple[int, int] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: str = "raise",
+    verify: bool = True,
 ) -> Node:
     """Return the rows of all files, one file after the other; reads their headers."""
     one_of("on_error", on_error, ("raise", "skip"))
@@ -62,7 +63,12 @@ def open_files(
         if not isinstance(name, str):
             raise TypeError(f"fields must be names of arrays, got {name!r}.")
     request = Request(
-        fields, spec, size, skip=on_error == "skip", storage_options=storage_options or {}
+        fields,
+        spec,
+        size,
+        skip=on_error == "skip",
+        storage_options=storage_options or {},
+        verify=verify,
     )
     written = open_written(paths, request) if format in (None, "npy") else None
     if written is not None:

@@ -10,6 +10,7 @@ from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import Part, Request, attempt_each, no_rows
 from penstock.sources.reading.regions import FortranRegion, Region
+from penstock.sources.reading.whole_checks import WholeCheck
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -26,10 +27,18 @@ def _open(location: Location, *, direct: bool) -> Part:
     return Part(str(location), {"": leaf_of_header(location, header, "", direct=direct)})
 
 
-def leaf_of_header(location: Location, header: NpyHeader, field: str, *, direct: bool) -> Leaf:
+def leaf_of_header(
+    location: Location,
+    header: NpyHeader,
+    field: str,
+    *,
+    direct: bool,
+    whole: WholeCheck | None = None,
+) -> Leaf:
     """Return the leaf of an array that lies in a file as its header says."""
     if not header.shape:
         raise no_rows(str(location), field)
     is_spread = header.fortran_order and len(header.shape) > 1
     make = FortranRegion if is_spread else Region
-    return make(location, header.data_offset, header.dtype, header.shape, direct=direct)
+    offset = header.data_offset
+    return make(location, offset, header.dtype, header.shape, direct=direct, whole=whole)

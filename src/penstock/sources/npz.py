@@ -36,6 +36,7 @@ from penstock.sources.reading.parts import (
     skipped_words,
     unequal_lengths,
 )
+from penstock.sources.reading.whole_checks import Claim, WholeCheck
 
 _CHECK_NBYTES = 1 << 24  # Checked at once: a stream that is closing waits for no more.
 
@@ -71,21 +72,32 @@ def _open(location: Location, request: Request) -> "Part | DeflatedPart":
         headers = {name: read_array_header(reader, member) for name, member in chosen.items()}
     check_names(str(location), names or (), members)
     if any(member.is_deflated for member in chosen.values()):
-        return DeflatedPart(location, chosen, headers)
-    leaves = {
-        name: leaf_of_header(location, header, name, direct=request.direct)
-        for name, header in headers.items()
-    }
+        return DeflatedPart(location, chosen, headers, verify=request.verify)
+    leaves = {}
+    for name, header in headers.items():
+        whole = _whole(location, chosen[name], header) if request.verify else None
+        leaves[name] = leaf_of_header(location, header, name, direct=request.direct, whole=whole)
     return Part(str(location), leaves)
+
+
+def _whole(location: Location, member: Member, header: NpyHeader) -> WholeCheck:
+    claim = Claim(str(location), member.field, member.data_offset, member.nbytes, member.crc)
+    return WholeCheck(claim, header.data_offset)
 
 
 class DeflatedPart:
     """The arrays of an archive that was packed with np.savez_compressed."""
 
     def __init__(
-        self, location: Location, members: dict[str, Member], headers: dict[str, NpyHeader]
+        self,
+        location: Location,
+        members: dict[str, Member],
+        headers: dict[str, NpyHeader],
+        *,
+        verify: bool,
     ) -> None:
         self.location = location
+        self.verify = verify
         self.members = members
         self.headers = headers
         self.name = str(location)
@@ -170,7 +182,8 @@ class DeflatedFlow(SkippableFlow):
         """Return a reader for each field, at its first row."""
         reader = stack.enter_context(open_reader(part.location))
         unpacked = [
-            stack.enter_context(DeflateReader(reader, part.members[name])) for name in self.names
+            stack.enter_context(DeflateReader(reader, part.members[name], verify=part.verify))
+            for name in self.names
         ]
         for one in unpacked:
             one.read_array_header()

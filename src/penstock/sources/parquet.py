@@ -41,7 +41,7 @@ def open_format(locations: Sequence[Location], request: Request) -> Rows:
 
 def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
     with open_reader(location) as reader:
-        handle = Handle(location, reader, None)
+        handle = Handle(location, reader, None, verify=request.verify)
         schema, metadata = handle.file.schema_arrow, handle.file.metadata
         handle.close()
     available = {name: schema.field(number) for number, name in enumerate(schema.names)}
@@ -101,7 +101,7 @@ def _check_nulls(
 
 def _first_null(location: Location, name: str, number: int) -> int:
     with open_reader(location) as reader:
-        handle = Handle(location, reader, None)
+        handle = Handle(location, reader, None, verify=False)  # Only for a message.
         passed = 0
         for batch in handle.file.iter_batches(row_groups=[number], columns=[name]):
             if batch.column(0).null_count:
@@ -116,13 +116,17 @@ def _first_null(location: Location, name: str, number: int) -> int:
 class Handle:
     """An open file for the use of one thread."""
 
-    def __init__(self, location: Location, reader: Reader, metadata: Any) -> None:
+    def __init__(self, location: Location, reader: Reader, metadata: Any, *, verify: bool) -> None:
         require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet")
         parquet = require("pyarrow.parquet", "reading .parquet", "parquet")
         self.stream = SeekableFile(reader)
         try:
             self.file = parquet.ParquetFile(
-                self.stream, metadata=metadata, buffer_size=_BUFFER_NBYTES, pre_buffer=False
+                self.stream,
+                metadata=metadata,
+                buffer_size=_BUFFER_NBYTES,
+                pre_buffer=False,
+                page_checksum_verification=verify,  # Of the pages that have one.
             )
         except FileError:
             raise
@@ -156,6 +160,7 @@ class ParquetLeaf(Chunked):
         self.name = name
         self.location = location
         self.direct = request.direct
+        self.verify = request.verify
         self.metadata = metadata
         self.how = "Parquet, decoded a row group at a time"
 
@@ -191,8 +196,8 @@ class ParquetLeaf(Chunked):
         reader = reader_of(self.location, context, direct=self.direct)
         # A handle for each thread: pyarrow releases the interpreter lock, so that threads can decode in parallel.
         handle = context.resources.get(
-            ("parquet", self.location.url, threading.get_ident()),
-            lambda: Handle(self.location, reader, self.metadata),
+            ("parquet", self.location.url, self.verify, threading.get_ident()),
+            lambda: Handle(self.location, reader, self.metadata, verify=self.verify),
         )
         groups = np.unique(self.grid.chunk_of(np.array([start, stop - 1])))
         numbers = list(range(int(groups[0]), int(groups[-1]) + 1))

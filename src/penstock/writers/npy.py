@@ -14,6 +14,7 @@ from penstock.io.atomic import is_empty_folder
 from penstock.io.failures import write_failure
 from penstock.io.leftovers import remove
 from penstock.memory import allocate_plain
+from penstock.shards.checks import run_rows_of
 from penstock.shards.folder import ShardFolder, is_unfinished
 from penstock.shards.layout import layouts_of
 from penstock.shards.manifest import NAME, row_to_json
@@ -32,7 +33,10 @@ def write(job: Job) -> None:
     inputs = made_from(job.node)
     hidden = job.path.with_name(f".{job.path.name}.penstock-part")
     folder = ShardFolder.open(
-        hidden, _layouts(job.node), {"made_from": inputs, "shard_rows": _shard_rows(job)}
+        hidden,
+        _layouts(job.node),
+        {"made_from": inputs, "shard_rows": _shard_rows(job)},
+        run_rows=run_rows_of(job.node.fields),
     )
     if folder is None:
         cure = "Wait for it, or choose another path."

@@ -1,5 +1,6 @@
 """on_error="skip" for files: what is bad is skipped, counted and named, and all the rest comes."""
 
+import json
 import os
 import pickle
 import shutil
@@ -201,10 +202,25 @@ def test_rows_of_differing_sizes_are_left_out_one_by_one(tmp_path: Path) -> None
     with path.open("r+b") as file:
         file.seek(-offsets.nbytes, os.SEEK_END)
         file.write(offsets.tobytes())
-    ds = ps.from_files(tmp_path / "out")
+    ds = ps.from_files(tmp_path / "out", verify=False)
     check(
         skipping(ds), [n for n in range(200) if n not in (49, 50)], 2, "s.offsets", "rows 49 to 50"
     )
+
+
+@pytest.mark.parametrize("file", ["s.values", "s.offsets", "y"])
+def test_rows_with_another_checksum_are_left_out_with_their_run(tmp_path: Path, file: str) -> None:
+    texts = [f"text {number}" for number in range(4000)]
+    ps.from_arrays({"s": texts, "y": np.arange(4000)}).write(tmp_path / "out")
+    shard = json.loads((tmp_path / "out" / "manifest.json").read_text())["shards"][0]
+    path = tmp_path / "out" / f"{file}-00000.npy"
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 4  # The last row but one: its run is the last.
+    path.write_bytes(content)
+    lost = (4000 - 1) // shard["run_rows"] * shard["run_rows"]
+    ds = ps.from_files(tmp_path / "out")
+    assert 3000 < lost < 3990
+    check(skipping(ds), list(range(lost)), 4000 - lost, file, f"rows {lost} to 4000")
 
 
 def test_what_is_no_bad_file_is_raised_all_the_same(tmp_path: Path, monkeypatch) -> None:

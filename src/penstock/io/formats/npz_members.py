@@ -51,10 +51,10 @@ class DeflateReader(Closing):
     """Unpacks a deflated member from front to back, into the caller's memory.
 
     Holds `STAGING_NBYTES`, however large the member is. The member's checksum is compared when
-    its last byte is read. Not for several threads at once.
+    its last byte is read, unless `verify` is False. Not for several threads at once.
     """
 
-    def __init__(self, reader: Reader, member: Member) -> None:
+    def __init__(self, reader: Reader, member: Member, *, verify: bool = True) -> None:
         if not member.is_deflated:
             raise ValueError(f"member {member.name!r} is stored: read it in place.")
         self.member = member
@@ -64,6 +64,7 @@ class DeflateReader(Closing):
         self._input: Bytes = np.empty(min(_INPUT_NBYTES, member.compressed_nbytes), np.uint8)
         self._num_taken = 0  # how many compressed bytes were read
         self._rest: bytes = b""
+        self._verify = verify
         self._crc = 0
         self._is_checked = False
         self._is_closed = False
@@ -136,7 +137,8 @@ class DeflateReader(Closing):
         if not (unpacked or packed or self._unpacker.eof):
             raise self._wrong("it ends early: its packed data is used up")
         self._rest = self._unpacker.unconsumed_tail
-        self._crc = zlib.crc32(unpacked, self._crc)
+        if self._verify:
+            self._crc = zlib.crc32(unpacked, self._crc)
         self.position += len(unpacked)
         return unpacked
 
@@ -156,7 +158,7 @@ class DeflateReader(Closing):
         packed_left = self.member.compressed_nbytes - self._num_taken
         if packed_left or self._rest or self._unpacker.unused_data:
             raise self._wrong("there are bytes after the end of its packed data")
-        if self._crc != self.member.crc:
+        if self._verify and self._crc != self.member.crc:
             raise self._wrong("its checksum is wrong: the data is not what was written")
         self._is_checked = True
 

@@ -15,6 +15,7 @@ from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_p
 from penstock.core.tally import Tally
 from penstock.io.location import Location
 from penstock.sources.reading.parts import BAD, bad
+from penstock.sources.reading.read_blocks import block_rows
 
 _FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
 _TRIES = 3  # A file may change again between finding what is bad and reading the rest.
@@ -86,11 +87,15 @@ class SkippingFlow(Flow):
                 yield ready.pop()
 
     def _spans(self, cursor: Cursor, context: Context) -> Iterator[tuple[int, int]]:
+        """Yield the rows of each block, which ends where a chunk does: what is bad is often bad as a whole."""
         start = 0 if cursor is None else int(cursor)
         most = rows_per_block(self, context.block_nbytes)
+        chunk = block_rows(self.rows) if self.rows.grains else 1
+        chunk = chunk if chunk <= most else 1
         size = max(1, most // _FIRST)
         while start < self.rows.num_rows:
-            stop = min(self.rows.num_rows, start + size)
+            whole = max(start // chunk + 1, (start + size) // chunk)
+            stop = min(self.rows.num_rows, whole * chunk)
             yield start, stop
             start, size = stop, min(most, 2 * size)
 

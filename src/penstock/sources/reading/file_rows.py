@@ -96,6 +96,9 @@ class FileRows(SkippableRows):
             max((part.leaves[name] for part in parts), key=lambda leaf: leaf.staging_nbytes(1))
             for name in names
         )
+        self.checks_nbytes = sum(
+            part.leaves[name].checks_nbytes() for part in parts for name in names
+        )
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of each file into their places."""
@@ -163,8 +166,8 @@ class FileRows(SkippableRows):
         return max(leaf.staging_nbytes(num_rows) for leaf in self.widest)
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes of decoded chunks that are retained because two reads share them."""
-        return sum(leaf.retained_nbytes() for leaf in self.widest)
+        """Return the bytes of decoded chunks that are retained because two reads share them, and of checksums."""
+        return sum(leaf.retained_nbytes() for leaf in self.widest) + self.checks_nbytes
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the file, and the number of the row in it."""

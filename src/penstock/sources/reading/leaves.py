@@ -25,6 +25,8 @@ class Leaf(ABC):
     chunk_rows: int | None = None
     """How many rows lie together on storage; None in memory."""
 
+    run_rows: int = 1
+    """How many rows have a checksum together."""
     num_chunks: int = 0
     """How many chunks it is stored in, where chunks are decoded whole."""
     num_retained: int = 0
@@ -55,6 +57,10 @@ class Leaf(ABC):
 
     def retained_nbytes(self) -> int:
         """Return the bytes that are retained from one read to the next."""
+        return 0
+
+    def checks_nbytes(self) -> int:
+        """Return the bytes of checksums that a stream keeps to compare its rows with."""
         return 0
 
     def describe(self) -> str:

@@ -33,6 +33,8 @@ class Request:
     """The errors of the files that were skipped."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What fsspec needs to know to read URLs."""
+    verify: bool = True
+    """Whether checksums in the files are compared."""
 
     @property
     def names(self) -> list[str] | None:

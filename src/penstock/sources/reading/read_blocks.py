@@ -24,13 +24,15 @@ def grains_of(fields: Sequence[Sequence[Leaf]]) -> tuple[Grain, ...]:
                 leaf.num_retained = max(leaf.num_retained, num_chunks)
         chunks = [leaf.chunk_rows for leaf in leaves if leaf.chunk_rows is not None]
         if chunks:
-            grains.append(Grain(max(1, *chunks), leaves[0].field.nbytes))
+            runs = {leaf.run_rows for leaf in leaves}
+            run = runs.pop() if len(runs) == 1 else 1
+            grains.append(Grain(max(1, *chunks), leaves[0].field.nbytes, run))
     return tuple(grains)
 
 
 def grain_words(node: Node) -> list[list[int]]:
     """Return the grains as JSON, and the bytes of a row: a fingerprint needs what a shuffle's blocks depend on."""
-    return [[grain.rows, grain.nbytes] for grain in node.grains] + [[node.row_nbytes]]
+    return [[grain.rows, grain.nbytes, grain.run] for grain in node.grains] + [[node.row_nbytes]]
 
 
 def _kept_nbytes(num_fields: int) -> int:
@@ -46,9 +48,10 @@ def block_rows(node: Node) -> int:
     again where that costs little beside the block itself.
     """
     grains = node.grains
-    chunk = widest(grains).rows
+    chunk, run = widest(grains).rows, widest(grains).run
     row_nbytes = max(1, node.row_nbytes, sum(grain.nbytes for grain in grains))
     rows = chunk * max(1, READ_NBYTES // (chunk * row_nbytes))
+    rows -= rows % run if rows > run else 0  # Whole runs, whose checksums are compared.
     again = _decoded_again(grains, rows, node.num_rows or 0)
     if again > _MOST_AGAIN * rows * row_nbytes:
         rows = -(-again // (_MOST_AGAIN * row_nbytes * chunk)) * chunk

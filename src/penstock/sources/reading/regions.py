@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.open_files import reader_of
+from penstock.sources.reading.run_checks import RunChecks
+from penstock.sources.reading.whole_checks import WholeCheck
 
 # Runs of rows of at least this many bytes are read straight to their places, shorter ones through a buffer.
 _RUN_NBYTES = 1 << 14
@@ -37,12 +40,16 @@ class Region(Leaf):
         shape: tuple[int, ...],
         *,
         direct: bool,
+        checks: RunChecks | None = None,
+        whole: WholeCheck | None = None,
     ) -> None:
         self.location = location
         self.offset = offset
         self.num_rows = shape[0]
         self.field = Field(ArraySpec(shape[1:], dtype))
         self.direct = direct
+        self.checks = checks
+        self.whole = whole
         self.how = ""
 
     def reading(self) -> str:
@@ -52,6 +59,16 @@ class Region(Leaf):
     def reader(self, context: Context) -> Reader:
         """Return the reader of the file, which the stream closes."""
         return reader_of(self.location, context, direct=self.direct)
+
+    def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs that have a checksum of their own; without, all rows are one."""
+        if self.checks is None:
+            return super().cuts(start, stop)
+        return self.checks.grid.cuts(start, stop)
+
+    def checks_nbytes(self) -> int:
+        """Return the bytes of the checksums."""
+        return 0 if self.checks is None else self.checks.nbytes
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read runs of rows straight into the column, scattered rows through a buffer."""
@@ -93,28 +110,45 @@ class Region(Leaf):
         ]
         self._read_runs(placed, memory, context)
 
+    def _fetch(self, ranges: list[Range], context: Context) -> None:
+        """Read ranges of the file."""
+        reader = self.reader(context)
+        reader.read_ranges(ranges)
+        if self.whole is not None:
+            self.whole.saw(ranges, reader)
+
     def _read_runs(self, runs: list[tuple[int, int, int]], memory: Array, context: Context) -> None:
         """For each run (row, slot, length), read `length` rows from `row` on into the slots from `slot` on."""
         width = self.field.nbytes
-        self.reader(context).read_ranges(
+        self._fetch(
             [
                 Range(self.offset + row * width, memory[slot * width : (slot + length) * width])
                 for row, slot, length in runs
-            ]
+            ],
+            context,
         )
+        if self.checks is not None:
+            placed = [(row, slot * width, length) for row, slot, length in runs]
+            self.checks.check(placed, memory, width, context)
 
     def _read_rows(self, rows: Index, sink: Fixed, context: Context) -> None:
         """Read each row straight to its place; for large rows."""
         groups, places = sink.places(len(rows))
         offsets = self.offset + rows * self.field.nbytes
-        self.reader(context).read_ranges(
+        self._fetch(
             [
                 Range(offset, sink.grouped[group, place])
                 for offset, group, place in zip(
                     offsets.tolist(), groups.tolist(), places.tolist(), strict=True
                 )
-            ]
+            ],
+            context,
         )
+        if self.checks is not None:
+            steps = sink.grouped.strides
+            at = (groups * steps[0] + places * steps[1]).tolist()
+            placed = [(row, byte, 1) for row, byte in zip(rows.tolist(), at, strict=True)]
+            self.checks.check(placed, _with_gaps(sink), self.field.nbytes, context)
 
     def _read_scattered(self, rows: Index, sink: Fixed, context: Context) -> None:
         """Read rows that lie close together with one read into a buffer, and copy them from there."""
@@ -147,8 +181,9 @@ class FortranRegion(Region):
         shape: tuple[int, ...],
         *,
         direct: bool,
+        whole: WholeCheck | None = None,
     ) -> None:
-        super().__init__(location, offset, dtype, shape, direct=direct)
+        super().__init__(location, offset, dtype, shape, direct=direct, whole=whole)
         self.how = ", in Fortran order: a read for each column"
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
@@ -168,14 +203,15 @@ class FortranRegion(Region):
             length = last + 1 - first
             staging = context.allocate(columns * length * dtype.itemsize)
             values = typed(staging, 0, (columns, length), dtype)
-            self.reader(context).read_ranges(
+            self._fetch(
                 [
                     Range(
                         self.offset + (column * self.num_rows + first) * dtype.itemsize,
                         values[column],
                     )
                     for column in range(columns)
-                ]
+                ],
+                context,
             )
             shape = (length, *reversed(self.field.spec.fixed_shape))
             order_of_axes = (0, *range(len(shape) - 1, 0, -1))
@@ -198,6 +234,16 @@ def _flat(sink: Fixed) -> Array | None:
     if sink.lengths is not None:
         return None
     return raw_rows(grouped, 0) if grouped.flags.c_contiguous else None
+
+
+def _with_gaps(sink: Fixed) -> Array:
+    """Return the memory of a column as bytes, from its first row to its last, with what lies between rows."""
+    grouped = sink.grouped
+    steps = grouped.strides
+    width = math.prod(grouped.shape[2:]) * grouped.dtype.itemsize
+    extent = (grouped.shape[0] - 1) * steps[0] + (grouped.shape[1] - 1) * steps[1] + width
+    first = raw_rows(grouped[:1, :1], 0)
+    return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
 
 
 def _runs(rows: RowSet, slots: Index | None) -> list[tuple[int, int, int]]:

@@ -33,6 +33,8 @@ _MAX_SHARDS = 64  # Random reads fill all shards at once, and each has files ope
 class _Growing(Entries):
     """An array whose file is being written."""
 
+    checks = None
+
     def __init__(self, file: ArrayFile) -> None:
         self.file = file
         self.name = str(file.path)
@@ -169,7 +171,7 @@ class _Shard:
     def _append(self, block: Block, size: int, context: Context) -> None:
         filling = self.filling
         if self.writer is None:
-            self.writer = filling.folder.shard(self.number)
+            self.writer = filling.folder.shard(self.number, self.start)
         self.writer.append(block, 0, size, context.allocate)
         if self.writer.num_rows == self.num_rows:
             writer, self.writer = self.writer, None

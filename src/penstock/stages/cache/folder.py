@@ -13,6 +13,7 @@ from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Node, Rows, RowSet, Runs
 from penstock.errors import StaleCacheError, TargetExistsError
 from penstock.io.local.page_cache import page_cache_room
+from penstock.shards.checks import run_rows_of
 from penstock.shards.folder import ShardFolder, is_ours
 from penstock.shards.layout import layouts_of
 from penstock.shards.manifest import NAME, row_to_json
@@ -34,6 +35,7 @@ class CacheFolder:
         self.names = field_names(node.structure)
         self.layouts = layouts_of(self.names, [field.spec for field in node.fields])
         self.row = row_to_json(node.structure, self.layouts)
+        self.run_rows = run_rows_of(node.fields)
         self.check()
 
     def check(self) -> None:
@@ -74,13 +76,20 @@ class CacheFolder:
         fields = {
             layout.stem: field for layout, field in zip(self.layouts, node.fields, strict=True)
         }
-        part, _ = open_shard(str(self.path), number, shard, self.layouts, fields, direct=False)
+        part, _ = open_shard(
+            str(self.path), number, shard, self.layouts, fields, direct=False, check=self.cure
+        )
         return part
 
     def begin(self, shard_rows: int) -> ShardFolder | None:
         """Return the folder to be filled, with its finished shards; None if another stream or process fills it."""
         inputs = {"made_from": self.made_from, "shard_rows": shard_rows}
-        return ShardFolder.open(self.path, self.layouts, inputs)
+        return ShardFolder.open(self.path, self.layouts, inputs, run_rows=self.run_rows)
+
+    @property
+    def cure(self) -> str:
+        """What to do if rows of the cache are not those that were written."""
+        return f"The cache is damaged: remove it, and it is made again: rm -r {self.path}"
 
     @property
     def lock(self) -> threading.RLock:
@@ -104,7 +113,9 @@ class CacheTable(Rows):
         nbytes = sum(file.nbytes for shard in shards for file in shard.files.values())
         direct = nbytes > page_cache_room()
         opened = [
-            open_shard(str(folder.path), number, shard, layouts, fields, direct=direct)
+            open_shard(
+                str(folder.path), number, shard, layouts, fields, direct=direct, check=folder.cure
+            )
             for number, shard in enumerate(shards)
         ]
         names, structure = flatten(tuple(layout.stem for layout in layouts))
