@@ -17,8 +17,9 @@ from penstock import errors
 
 # All of the interface. A name that comes or goes is announced in CHANGELOG.md.
 NAMES = """
-    AccessError ArraySpec BudgetError CannotPickle DataError Dataset DiskFullError Explanation FileChangedError
-    FileError FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError PenstockWarning
+    AccessError ArraySpec BudgetError CannotPickle DataError Dataset DiskFullError Explanation FieldError
+    FileChangedError FileError FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError
+    PenstockWarning
     ReadError RecordError Report SpecMismatchError StaleCacheError StateError Stream StreamClosedError
     TargetExistsError TensorFeature VarFeature WorkersUnavailable WriteError concatenate fit_arrays from_arrays
     from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
@@ -42,6 +43,7 @@ TREE = {
     "FileError": "PenstockError",
     "DataError": "FileError, ValueError",
     "AccessError": "DataError, PermissionError",
+    "FieldError": "DataError",
     "FileChangedError": "DataError",
     "MissingFileError": "DataError, FileNotFoundError",
     "NotAFileError": "DataError, IsADirectoryError",

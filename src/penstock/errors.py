@@ -133,6 +133,10 @@ class DataError(FileError, ValueError):
     """A file is bad: it cannot be read as what it should be. `on_error="skip"` may skip it."""
 
 
+class FieldError(DataError):
+    """A field of a file can't be read as rows, though the file is good; without `fields=` it is left out."""
+
+
 class MissingFileError(DataError, FileNotFoundError):
     """There is no such file."""
 

@@ -42,6 +42,13 @@ def test_every_dtype_of_numpy_survives_json(dtype: np.dtype):
         np.dtype({"names": ["a", "b"], "formats": ["u1", "f8"]}, align=True),
         np.dtype({"names": ["a", "b"], "formats": ["u1", "f8"], "offsets": [5, 9], "itemsize": 32}),
         np.dtype([(("a title", "a"), "<i4"), ("b", "S3")]),
+        np.dtype([("a", "<i4"), ("b", ml_dtypes.bfloat16)]),
+        np.dtype({"names": ["a", "b"], "formats": ["<f4", "u1"], "offsets": [4, 0]}),
+        np.dtype({"names": ["a", "b"], "formats": ["<i4", "<f4"], "offsets": [0, 0]}),
+        np.dtype({"names": ["a", "b"], "formats": [("<i4", (2,)), "S3"], "offsets": [3, 0]}),
+        np.dtype([(("a title", "a"), ml_dtypes.float8_e5m2, (2, 3)), ("b", "S3")]),
+        np.dtype([("a", [("b", ml_dtypes.bfloat16), ("c", "u1")], (2,)), ("d", "<f8")]),
+        np.dtype({"names": ["a"], "formats": [ml_dtypes.bfloat16], "offsets": [3], "itemsize": 8}),
         *(
             np.dtype(getattr(ml_dtypes, name))
             for name in (

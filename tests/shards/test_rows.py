@@ -1,5 +1,6 @@
 """Folders of shards as a source: any rows of any fields, however they were cut into shards."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.conformance import Case, assert_same, run
@@ -39,3 +40,26 @@ def test_a_missing_file_is_an_error(tmp_path):
     (tmp_path / "out" / "value-00001.npy").unlink()
     with pytest.raises(DataError, match=r"value-00001\.npy: there is no such file"):
         ps.from_files(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        [("a", "<i4"), ("b", ml_dtypes.bfloat16)],
+        [("a", ml_dtypes.float8_e5m2, (2,)), ("b", "u1")],
+        [("a", [("b", ml_dtypes.bfloat16)]), ("c", "<f8")],
+        [(("title", "a"), ml_dtypes.bfloat16), ("b", "u1")],
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e4m3fn,
+        ml_dtypes.bfloat16,
+    ],
+    ids=str,
+)
+def test_dtypes_of_extensions_come_back_from_write_and_cache(tmp_path, dtype):
+    values = np.frombuffer(np.arange(200, dtype="u1").tobytes(), dtype, count=12)
+    ds = ps.from_arrays(values)
+    ds.write(tmp_path / "out", shard_rows=5)
+    for back in (ps.from_files(tmp_path / "out"), ds.cache(tmp_path / "cache")):
+        assert back.spec.dtype == values.dtype
+        for _ in range(2):
+            assert_same(run(back), list(values))

@@ -206,7 +206,8 @@ class FormatSuite(SourceConformance):
             path.write_bytes(damaged)
             try:
                 rows = run(self.open(path).batch(16).with_options(memory="64MB", threads=0))
-            except CLEAR as error:
+            except (CLEAR, ps.PenstockWarning) as error:
+                # A warning: what is damaged may look like a field of a type that we do not read.
                 assert_names(error, "damaged")
             else:
                 assert len(rows) <= 100

@@ -4,13 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
 from tests.conformance import assert_same, run
 from tests.web_server import serving
 
 import penstock as ps
-from penstock.errors import DataError, MissingFileError
+from penstock.errors import DataError, FieldError, MissingFileError, PenstockWarning
 from penstock.sources.files import FORMATS
 
 
@@ -172,3 +176,79 @@ def test_every_format_is_read_from_a_web_server_that_has_its_bad_moments(
         assert not fault or fault not in server.faults["GET"]
         with pytest.raises(MissingFileError, match=r"nothing\.npy"):
             ps.from_files(server.url("/nothing.npy"))
+
+
+def write_some_fields(folder: Path, kind: str, *, good: bool = True) -> Path:
+    """Write a file with a field `odd` that can't be read as rows, and perhaps a good one, `x`."""
+    path = folder / f"a.{kind.partition(' ')[2] or kind}"
+    x = {"x": np.arange(4)} if good else {}
+    if kind.endswith("npz"):
+        save = np.savez_compressed if kind.startswith("packed") else np.savez
+        save(path, **x, odd=np.array([{}, 1, 2, 3], object))
+    elif kind == "h5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("odd", (4,), h5py.ref_dtype)
+            file.update(x)
+    elif kind == "zarr":
+        group = zarr.open_group(path, mode="w")
+        for name, values in (x | {"odd": np.array("no rows")}).items():
+            group.create_array(name, data=values)
+    else:
+        table = pa.table(x | {"odd": [{"a": 1}] * 4})
+        if kind == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table)
+    return path
+
+
+SEVERAL_FIELDS = ["npz", "packed npz", "h5", "zarr", "parquet", "arrow"]
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("kind", SEVERAL_FIELDS)
+def test_a_field_that_can_not_be_read_is_left_out_with_a_warning_unless_it_is_named(
+    tmp_path: Path, kind: str
+) -> None:
+    path = write_some_fields(tmp_path, kind)
+    with pytest.warns(PenstockWarning) as caught:
+        ds = ps.from_files(path)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    for word in (str(path), "'odd'", "fields=(...)"):
+        assert word in str(caught[0].message)
+    assert_same(run(ds), [{"x": row} for row in np.arange(4)])
+    assert_same(run(ps.from_files(path, "x")), list(np.arange(4)))  # Without a warning.
+    with pytest.raises(FieldError, match=r"'odd'") as raised:
+        ps.from_files(path, ("x", "odd"))
+    assert raised.value.file == str(path)
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("kind", SEVERAL_FIELDS)
+def test_a_file_of_which_no_field_can_be_read_is_an_error(tmp_path: Path, kind: str) -> None:
+    path = write_some_fields(tmp_path, kind, good=False)
+    with pytest.raises(FieldError, match=r"'odd'") as raised:
+        ps.from_files(path)
+    assert raised.value.file == str(path)
+
+
+def test_what_is_left_out_of_many_files_is_one_warning(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"{number}.npz", x=np.arange(4), version=3)
+    with pytest.warns(
+        PenstockWarning, match=r"0\.npz: field 'version'.*\(and in 2 more files\)"
+    ) as caught:
+        assert len(ps.from_files(tmp_path)) == 12
+    assert len(caught) == 1
+
+
+def test_a_field_that_only_one_file_can_not_give_is_that_files_error(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(4), y=np.arange(4))
+    np.savez(tmp_path / "b.npz", x=np.arange(4), y=3)
+    with pytest.raises(FieldError, match=r"b\.npz: field 'y' is a single value"):
+        ps.from_files(tmp_path)
+    with pytest.warns(PenstockWarning, match=r"b\.npz: field 'y'"):
+        ds = ps.from_files(tmp_path, on_error="skip")
+    assert len(run(ds)) == 4

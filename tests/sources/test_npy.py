@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.conformance import assert_same, run
+from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite
 
 import penstock as ps
@@ -122,3 +124,64 @@ def test_rows_of_64_kb_are_shuffled_exactly(tmp_path: Path) -> None:
     ds = ps.from_files(tmp_path / "a.npy").shuffle(seed=4)
     assert_same(run(ds), run(ps.from_arrays(array.astype("f4")).shuffle(seed=4)))
     assert "exact, by index" in str(ds.explain())
+
+
+COUNT = np.arange(30)
+GRID = np.arange(180).reshape(30, 3, 2)
+WORDS = np.array([str(n) * (n % 3) for n in COUNT])
+
+
+def columns(kind: Any) -> Any:
+    values = np.zeros(len(COUNT), kind)
+    for name in values.dtype.names or ():
+        if values[name].dtype.names is None:
+            values[name] = COUNT.reshape(-1, *[1] * (values[name].ndim - 1))
+    return values
+
+
+VALUES = {
+    **{
+        name: COUNT.astype(name)
+        for name in ("<i4", ">i4", "<f2", ">f8", "<f16", "?", "<c8", ">c16", "M8[ns]", ">M8[s]")
+    },
+    **{name: WORDS.astype(name) for name in ("S9", "<U9", ">U9")},
+    "bytes": np.array([bytes([n, 1, 2]) for n in COUNT], "V3"),
+    "Fortran order": np.asfortranarray(GRID),
+    "Fortran order, big-endian": np.asfortranarray(GRID.astype(">f4")),
+    "Fortran order, one axis": np.asfortranarray(COUNT),
+    "columns": columns([("a", "<i4"), ("b", ">f8")]),
+    "aligned columns": columns(np.dtype([("a", "u1"), ("b", "f8")], align=True)),
+    "columns with gaps": columns(
+        {"names": ["a", "b"], "formats": ["u1", "f8"], "offsets": [5, 9], "itemsize": 32}
+    ),
+    "columns with titles": columns([(("a title", "a"), "<i4"), ("b", "u1")]),
+    "columns of arrays": columns([("a", "<f4", (2, 3)), ("b", "u1")]),
+    "columns of columns": columns([("a", [("b", "<i4"), ("c", "u1")]), ("d", "S3")]),
+    "columns in Fortran order": np.asfortranarray(np.stack([columns([("a", "<i4")])] * 3, 1)),
+    "no values in a row": np.zeros((30, 0, 3)),
+    "no values in a row, Fortran order": np.asfortranarray(np.zeros((30, 0, 2))),
+    "no rows": np.zeros((0, 3)),
+    "text of no length": np.zeros(30, "S0"),
+}
+
+
+@pytest.mark.parametrize("version", [None, (2, 0), (3, 0)])
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.filterwarnings("ignore:Stored array in format")
+def test_every_layout_is_what_numpy_loads(tmp_path: Path, name: str, version: Any) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array(file, VALUES[name], version=version)
+    assert_reads(ps.from_files(tmp_path / "a.npy"), list(np.load(tmp_path / "a.npy")))
+
+
+def test_a_header_of_sub_arrays_is_refused_as_numpy_refuses_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 3), "<f4"))
+    data = (tmp_path / "a.npy").read_bytes()
+    odd = data.replace(b"'<f4'", b"('<f4', (3,))").replace(b"(4, 3)", b"(4,)  ")
+    odd = odd.replace(b" " * 8 + b"\n", b"\n", 1)
+    assert len(odd) == len(data)
+    (tmp_path / "a.npy").write_bytes(odd)
+    with pytest.raises(ValueError, match=r"reshape|Expected \(4,\)"):
+        np.load(tmp_path / "a.npy")
+    with pytest.raises(DataError, match=r"a\.npy.*sub-array"):
+        ps.from_files(tmp_path / "a.npy")

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.conformance import Case, assert_same, run
+from tests.sources.arrow_columns import COLUMNS, COUNT
+from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite, rows_of, sample
 
 import penstock as ps
-from penstock.errors import DataError
+from penstock.errors import DataError, FieldError
 
 
 def table_of(columns: Columns) -> pa.Table:
@@ -146,9 +148,11 @@ def test_nulls_within_lists_and_text_are_found_too(tmp_path: Path, values: Any, 
 )
 def test_types_that_are_no_rows_are_refused_unless_left_out(tmp_path: Path, values: Any) -> None:
     pq.write_table(pa.table({"odd": values, "x": [5]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"column 'odd' has type .* fields="):
-        ps.from_files(tmp_path / "a.parquet")
+    with pytest.raises(FieldError, match=r"a\.parquet: column 'odd' has type .* fields="):
+        ps.from_files(tmp_path / "a.parquet", "odd")
     assert run(ps.from_files(tmp_path / "a.parquet", "x")) == [5]
+    with pytest.warns(ps.PenstockWarning, match=r"a\.parquet: column 'odd' has type .*fields="):
+        assert run(ps.from_files(tmp_path / "a.parquet")) == [{"x": 5}]
 
 
 def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
@@ -168,3 +172,46 @@ def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
 def test_a_file_without_rows_has_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "a.parquet")
     assert run(ps.from_files(tmp_path / "a.parquet").shuffle().batch(3)) == []
+
+
+WRITTEN: dict[str, dict[str, Any]] = {
+    "plain": {"use_dictionary": False, "compression": "none"},
+    "dictionary": {"use_dictionary": True},
+    "pages of version 2": {"data_page_version": "2.0", "compression": "zstd"},
+    "small pages": {"data_page_size": 64, "write_batch_size": 16},
+}
+
+
+@pytest.mark.parametrize("way", WRITTEN)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_type_is_what_pyarrow_reads(tmp_path: Path, name: str, way: str) -> None:
+    column, rows = COLUMNS[name]
+    table = pa.table({"before": COUNT, "x": column})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=37, **WRITTEN[way])
+    theirs = pq.read_table(tmp_path / "a.parquet")["x"]
+    assert theirs.to_pylist() == column.to_pylist()  # The rows of the table are pyarrow's.
+    ds = ps.from_files(tmp_path / "a.parquet", "x")
+    if name in ("timestamp[s]", "date64"):  # Parquet has no such unit, and stores another.
+        rows = list(np.array(rows).astype(ds.spec.dtype))
+    assert_reads(ds, rows)
+
+
+def test_a_name_with_a_dot_is_not_taken_for_a_part_of_another(tmp_path: Path) -> None:
+    table = pa.table({"a.b": [10, 20], "a": [1, 2], "s": [{"c": 5}, {"c": 6}], "s.c": [7, 8]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for name, rows in {"a": [1, 2], "a.b": [10, 20], "s.c": [7, 8]}.items():
+        assert run(ps.from_files(tmp_path / "a.parquet", name)) == rows
+    nulls = pa.table({"a.b": pa.array([None, 20]), "a": [1, 2]})
+    pq.write_table(nulls, tmp_path / "b.parquet")
+    assert run(ps.from_files(tmp_path / "b.parquet", "a")) == [1, 2]
+    with pytest.raises(DataError, match=r"b\.parquet, row 0: column 'a\.b' has a null"):
+        ps.from_files(tmp_path / "b.parquet", "a.b")
+
+
+def test_two_columns_of_one_name_are_refused_if_they_are_chosen(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "b"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    for fields in (None, "a"):
+        with pytest.raises(DataError, match=r"a\.parquet: 2 columns are called 'a'"):
+            ps.from_files(tmp_path / "a.parquet", fields)
+    assert run(ps.from_files(tmp_path / "a.parquet", "b")) == [3]

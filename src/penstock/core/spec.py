@@ -1,7 +1,7 @@
 """What a row is made of: the shape and dtype of each leaf of its nest."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,63 +147,115 @@ def _dtype(dtype: Any) -> DType:
 
 
 def dtype_to_json(dtype: DType) -> Any:
-    """Return the dtype as JSON: 'bytes', '<f4', 'bfloat16', or a list of named columns."""
+    """Return the dtype as JSON: 'bytes', '<f4', 'bfloat16', or a list or dict of named columns."""
     if not isinstance(dtype, np.dtype):
         return dtype.__name__
-    descr = npy.dtype_to_descr(_without_metadata(dtype))
-    # The dtypes of ml_dtypes are plain bytes to an .npy file; only their names tell them apart.
-    if dtype.names is None and dtype.type.__module__.partition(".")[0] != "numpy":
-        return dtype.name
-    return descr
+    if dtype.subdtype is not None:
+        return [dtype_to_json(dtype.subdtype[0]), list(dtype.subdtype[1])]
+    try:
+        return _named(npy.dtype_to_descr(_without_metadata(dtype)), dtype)
+    except ValueError:
+        if dtype.names is None or dtype.fields is None:
+            raise
+    # Columns that overlap, or are not in the order of their places: no descr can say that.
+    fields = [dtype.fields[name] for name in dtype.names]
+    return {
+        "names": list(dtype.names),
+        "formats": [dtype_to_json(field[0]) for field in fields],
+        "offsets": [field[1] for field in fields],
+        "itemsize": dtype.itemsize,
+    }
+
+
+def _named(descr: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a descr with the names of the dtypes of ml_dtypes, which are plain bytes to an .npy file."""
+    if dtype.fields is None:
+        return dtype.name if _is_extension(dtype) else descr
+    columns = []
+    for label, inner, *shape in descr:
+        name = label[1] if isinstance(label, tuple) else label
+        if name in dtype.fields:  # Else it is padding.
+            field = dtype.fields[name][0]
+            inner = _named(inner, field.subdtype[0] if field.subdtype else field)
+        columns.append((label, inner, *shape))
+    return columns
+
+
+def plain_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype as an .npy file can tell it: with plain bytes for the dtypes of ml_dtypes.
+
+    >>> import ml_dtypes
+    >>> plain_dtype(np.dtype([("a", "<i4"), ("b", ml_dtypes.bfloat16)]))
+    dtype([('a', '<i4'), ('b', 'V2')])
+    """
+    return _changed(dtype, lambda one: np.dtype(f"V{one.itemsize}") if _is_extension(one) else one)
 
 
 def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype without metadata: h5py puts some into dtypes, and NumPy warns when it is lost."""
+    return _changed(dtype, lambda one: one if one.metadata is None else np.dtype(one.str))
+
+
+def _is_extension(dtype: np.dtype[Any]) -> bool:
+    return dtype.type.__module__.partition(".")[0] != "numpy"
+
+
+def _changed(
+    dtype: np.dtype[Any], change: Callable[[np.dtype[Any]], np.dtype[Any]]
+) -> np.dtype[Any]:
+    """Return the dtype with each dtype that is neither columns nor sub-array changed, all in their places."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        inner = _without_metadata(base)
+        inner = _changed(base, change)
         return dtype if inner is base else np.dtype((inner, shape))
     if dtype.names is None or dtype.fields is None:
-        return dtype if dtype.metadata is None else np.dtype(dtype.str)
+        return change(dtype)
     fields = [dtype.fields[name] for name in dtype.names]
-    parts = [_without_metadata(field[0]) for field in fields]
-    is_plain = all(mine is field[0] for mine, field in zip(parts, fields, strict=True))
-    if is_plain and dtype.metadata is None:
+    parts = [_changed(field[0], change) for field in fields]
+    is_same = all(mine is field[0] for mine, field in zip(parts, fields, strict=True))
+    if is_same and dtype.metadata is None:
         return dtype
     layout = {
         "names": list(dtype.names),
         "formats": parts,
         "offsets": [field[1] for field in fields],
+        "titles": [field[2] if len(field) > 2 else None for field in fields],
         "itemsize": dtype.itemsize,
     }
-    plain: np.dtype[Any] = np.dtype(layout, align=dtype.isalignedstruct)  # type: ignore[call-overload]
-    return plain
+    made: np.dtype[Any] = np.dtype(layout, align=dtype.isalignedstruct)  # type: ignore[call-overload]
+    return made
 
 
 def dtype_from_json(value: Any) -> Any:
     """Return the dtype that `dtype_to_json` wrote; raises TypeError or ValueError."""
     if value in ("bytes", "str"):
         return value
-    if not isinstance(value, str):
-        return npy.descr_to_dtype(_descr(value))
-    if value[:1] in "<>|=":
-        return np.dtype(value)
-    try:
-        return np.dtype(value)
-    except TypeError:
-        import ml_dtypes
+    if isinstance(value, dict):
+        formats = [dtype_from_json(one) for one in value.get("formats", ())]
+        return np.dtype({**value, "formats": formats})  # type: ignore[call-overload]
+    if _is_sub_array(value):
+        return np.dtype((dtype_from_json(value[0]), tuple(value[1])))
+    return npy.descr_to_dtype(_descr(value))
 
-        return np.dtype(getattr(ml_dtypes, value))
+
+def _is_sub_array(value: Any) -> bool:
+    """Return whether JSON is [descr, shape]."""
+    is_pair = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
+    return is_pair and all(type(size) is int for size in value[1])
 
 
 def _descr(value: Any) -> Any:
     """Return the lists of JSON as the tuples that NumPy wants."""
     if isinstance(value, str):
+        try:
+            np.dtype(value)
+        except TypeError:
+            import ml_dtypes  # noqa: F401  NumPy knows its dtypes by name from here on.
         return value
     if not isinstance(value, list):
         raise TypeError(f"no dtype: {value!r:.100}")
-    if len(value) == 2 and isinstance(value[1], list) and all(type(s) is int for s in value[1]):
-        return _descr(value[0]), tuple(value[1])  # (descr, shape)
+    if _is_sub_array(value):
+        return _descr(value[0]), tuple(value[1])
     columns: list[Any] = []
     for one in value:
         name, descr, *shape = one

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import MissingFileError
+from penstock.errors import MissingFileError, NotAFileError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
 from penstock.io.open import open_reader
@@ -38,7 +38,7 @@ class LocalKeys:
         try:
             with open_reader(location, direct=False) as reader:
                 reader.read_into(data, begin)
-        except MissingFileError:
+        except (MissingFileError, NotAFileError):  # A folder is no key.
             self.num_missing += 1
             return None
         return bytes(data)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
+from penstock.core.spec import plain_dtype
 from penstock.errors import DataError
 from penstock.io.formats.npy_header import read_header
 from penstock.io.local.page_cache import page_cache_room
@@ -175,8 +174,7 @@ def _open_array(
         header = read_header(reader)
     array = layout.arrays[role]
     # A dtype of ml_dtypes is plain bytes in the file: only the manifest has its name.
-    plain = np.dtype((np.void, array.dtype.itemsize))
-    if header.shape[1:] != array.shape or header.dtype not in (array.dtype, plain):
+    if header.shape[1:] != array.shape or header.dtype != plain_dtype(array.dtype):
         problem = (
             f"it has rows of {header.dtype}{header.shape[1:]}, and the manifest says otherwise"
         )

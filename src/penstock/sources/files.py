@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any, Literal
 from penstock.core.arguments import one_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
-from penstock.errors import DataError, MissingFileError
+from penstock.errors import DataError, MissingFileError, PenstockWarning
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.paths import PathLike, expand
 from penstock.shards.rows import open_written
-from penstock.sources.reading.parts import Request
+from penstock.sources.reading.parts import Request, left_out_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ FORMATS: dict[FormatName, Format] = {
     "npy": Format((".npy",), "npy"),
     "npz": Format((".npz",), "npz"),
     "raw": Format((".bin", ".raw"), "raw"),
-    "hdf5": Format((".h5", ".hdf5"), "hdf5"),
+    "hdf5": Format((".h5", ".hdf5"), "hdf5.arrays"),
     "zarr": Format((".zarr",), "zarr.arrays"),
     "parquet": Format((".parquet",), "parquet"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
@@ -86,6 +87,9 @@ def open_files(
     module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
     node: Node = module.open_format(locations, replace(request, direct=direct))
     node.skipped_files = tuple(request.skipped)
+    if request.left_out:
+        # The line of the user's: the caller of from_files, which called this.
+        warnings.warn(left_out_words(request.left_out), PenstockWarning, stacklevel=3)
     return node
 
 

@@ -1,7 +1,7 @@
 """`.npz` archives: stored arrays are read in place, deflated ones from front to back."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context, Cursor, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError
+from penstock.errors import DataError, FieldError
 from penstock.io.formats.npy_header import NpyHeader
 from penstock.io.formats.npz_members import (
     STAGING_NBYTES,
@@ -22,9 +22,11 @@ from penstock.io.formats.npz_members import (
 )
 from penstock.io.location import Location
 from penstock.io.open import open_reader
+from penstock.io.reader import Reader
 from penstock.sources.npy import leaf_of_header
 from penstock.sources.reading.bad_rows import SkippableFlow
 from penstock.sources.reading.file_rows import check_same_fields, chosen_fields, rows_of
+from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import (
     BAD,
     Part,
@@ -32,12 +34,14 @@ from penstock.sources.reading.parts import (
     attempt_each,
     bad,
     check_names,
+    each_field,
     no_rows,
     skipped_words,
     unequal_lengths,
 )
 from penstock.sources.reading.whole_checks import Claim, WholeCheck
 
+_CHOOSE = "Choose others with fields=(...)."
 _CHECK_NBYTES = 1 << 24  # Checked at once: a stream that is closing waits for no more.
 
 
@@ -58,7 +62,7 @@ def open_format(locations: Sequence[Location], request: Request) -> Node:
     names, structure = chosen_fields(lead.name, list(lead.headers), request)
 
     def check(part: DeflatedPart) -> None:
-        check_names(part.name, names, part.headers)
+        check_names(part.name, names, part.headers, part.left_out)
         check_same_fields([(one.name, one.fields()) for one in (lead, part)])
 
     return DeflatedFlow(attempt_each(deflated, check, request)[0], names, structure)
@@ -67,17 +71,51 @@ def open_format(locations: Sequence[Location], request: Request) -> Node:
 def _open(location: Location, request: Request) -> "Part | DeflatedPart":
     names = request.names
     with open_reader(location) as reader:
-        members = {member.field: member for member in read_members(reader)}
-        chosen = members if names is None else {n: members[n] for n in names if n in members}
-        headers = {name: read_array_header(reader, member) for name, member in chosen.items()}
-    check_names(str(location), names or (), members)
-    if any(member.is_deflated for member in chosen.values()):
-        return DeflatedPart(location, chosen, headers, verify=request.verify)
-    leaves = {}
-    for name, header in headers.items():
-        whole = _whole(location, chosen[name], header) if request.verify else None
-        leaves[name] = leaf_of_header(location, header, name, direct=request.direct, whole=whole)
-    return Part(str(location), leaves)
+        # Arrays last: `x.npy` is the field x, even if there is a file `x`, too.
+        found = sorted(read_members(reader), key=lambda one: one.name.endswith(".npy"))
+        members = {member.field: member for member in found}
+        check_names(str(location), names or (), members)
+        opened, left_out = each_field(
+            members if names is None else names,
+            lambda name: _array(reader, members[name], request),
+            request,
+        )
+    if any(member.is_deflated for member, _, _ in opened.values()):
+        return DeflatedPart(location, opened, left_out, verify=request.verify)
+    leaves = {name: leaf for name, (_, _, leaf) in opened.items() if leaf is not None}
+    return Part(str(location), leaves, left_out=left_out)
+
+
+Opened = tuple[Member, NpyHeader, Leaf | None]
+"""An array of an archive; None for a leaf if it is deflated."""
+
+
+def _array(reader: Reader, member: Member, request: Request) -> Opened:
+    """Return one array of an archive, after reading its header."""
+    file, name = str(reader.location), member.field
+    if not member.name.endswith(".npy"):
+        raise FieldError(f"{member.name!r} is no array", file=file, cure=_CHOOSE)
+    try:
+        header = read_array_header(reader, member)
+    except DataError as error:
+        if type(error) not in (DataError, FieldError):
+            raise
+        problem = f"array {name!r}: {error.problem}"
+        raise type(error)(problem, file=file, offset=error.offset, cure=error.cure) from error
+    if not member.is_deflated:
+        whole = _whole(reader.location, member, header) if request.verify else None
+        leaf = leaf_of_header(reader.location, header, name, direct=request.direct, whole=whole)
+        return member, header, leaf
+    if not header.shape:
+        raise no_rows(file, name)
+    if header.fortran_order and len(header.shape) > 1:
+        raise FieldError(
+            f"array {name!r} is deflated and in Fortran order, so that its first row ends at "
+            "the end of the file",
+            file=file,
+            cure="Save it in C order: np.savez(path, x=np.ascontiguousarray(x)).",
+        )
+    return member, header, None
 
 
 def _whole(location: Location, member: Member, header: NpyHeader) -> WholeCheck:
@@ -86,33 +124,25 @@ def _whole(location: Location, member: Member, header: NpyHeader) -> WholeCheck:
 
 
 class DeflatedPart:
-    """The arrays of an archive that was packed with np.savez_compressed."""
+    """The arrays of an archive, of which some or all are deflated."""
 
     def __init__(
         self,
         location: Location,
-        members: dict[str, Member],
-        headers: dict[str, NpyHeader],
+        arrays: dict[str, Opened],
+        left_out: Mapping[str, FieldError],
         *,
         verify: bool,
     ) -> None:
         self.location = location
         self.verify = verify
-        self.members = members
-        self.headers = headers
+        self.members = {name: member for name, (member, _, _) in arrays.items()}
+        self.headers = {name: header for name, (_, header, _) in arrays.items()}
+        self.leaves = {name: leaf for name, (_, _, leaf) in arrays.items() if leaf is not None}
+        """Those that are stored, which are read in place."""
+        self.left_out = left_out
         self.name = str(location)
-        for name, header in headers.items():
-            if not header.shape:
-                raise no_rows(self.name, name)
-            if header.fortran_order and len(header.shape) > 1:
-                raise DataError(
-                    f"array {name!r} is deflated and in Fortran order, so that its first row ends at "
-                    "the end of the file",
-                    file=self.name,
-                    cure="Save it in C order: np.savez(path, x=np.ascontiguousarray(x)).",
-                )
-
-        lengths = {name: header.shape[0] for name, header in headers.items()}
+        lengths = {name: header.shape[0] for name, header in self.headers.items()}
         if len(set(lengths.values())) > 1:
             raise unequal_lengths(self.name, lengths)
 
@@ -161,32 +191,42 @@ class DeflatedFlow(SkippableFlow):
                 with contextlib.ExitStack() as stack:
                     unpacked = self._unpacking(part, stack)
                     for one, field in zip(unpacked, self.fields, strict=True):
-                        one.skip(row * field.nbytes)
+                        if one is not None:
+                            one.skip(row * field.nbytes)
                     while start < part.num_rows:
                         size = min(step, part.num_rows - start)
                         block = context.block(self, size)
-                        for one, sink in zip(unpacked, block.sinks, strict=True):
+                        for one, name, sink in zip(unpacked, self.names, block.sinks, strict=True):
                             assert isinstance(sink, Fixed)
-                            one.read_into(raw_rows(sink.grouped, 0))
+                            if one is not None:
+                                one.read_into(raw_rows(sink.grouped, 0))
+                            else:
+                                part.leaves[name].read(slice(start, start + size), sink, context)
                         parcel = [Parcel(block.finish(), size, partial(_after, number, start))]
                         start += size
                         del block
                         yield parcel.pop()
                     for one in unpacked:
-                        one.finish()
+                        if one is not None:
+                            one.finish()
             except BAD as error:
                 self.skip_bad(error, context, part.num_rows - start)
             row = 0
 
-    def _unpacking(self, part: DeflatedPart, stack: contextlib.ExitStack) -> list[DeflateReader]:
-        """Return a reader for each field, at its first row."""
+    def _unpacking(
+        self, part: DeflatedPart, stack: contextlib.ExitStack
+    ) -> list[DeflateReader | None]:
+        """Return a reader for each field, at its first row; None if it is stored."""
         reader = stack.enter_context(open_reader(part.location))
         unpacked = [
-            stack.enter_context(DeflateReader(reader, part.members[name], verify=part.verify))
+            None
+            if name in part.leaves
+            else stack.enter_context(DeflateReader(reader, part.members[name], verify=part.verify))
             for name in self.names
         ]
         for one in unpacked:
-            one.read_array_header()
+            if one is not None:
+                one.read_array_header()
         return unpacked
 
     def _checked(
@@ -202,7 +242,7 @@ class DeflatedFlow(SkippableFlow):
                 return number, None
             try:
                 with contextlib.ExitStack() as stack:
-                    for one in self._unpacking(self.parts[number], stack):
+                    for one in filter(None, self._unpacking(self.parts[number], stack)):
                         while one.position < one.member.nbytes and not context.executor.is_closing:
                             one.skip(min(_CHECK_NBYTES, one.member.nbytes - one.position))
             except BAD as error:
@@ -213,9 +253,11 @@ class DeflatedFlow(SkippableFlow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the blocks under way, and of what unpacking takes."""
-        blocks = (ahead + 2) * self.block_nbytes(rows_per_block(self, block_nbytes))
+        size = rows_per_block(self, block_nbytes)
+        blocks = (ahead + 2) * self.block_nbytes(size)
         at_once = ahead + 2 if self.skip else 1
-        return blocks + at_once * len(self.names) * STAGING_NBYTES
+        stored = [leaf.staging_nbytes(size) for part in self.parts for leaf in part.leaves.values()]
+        return blocks + at_once * len(self.names) * STAGING_NBYTES + max(stored, default=0)
 
     def notes(self) -> tuple[str, ...]:
         """Return the note that resuming costs time."""

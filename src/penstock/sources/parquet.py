@@ -19,15 +19,23 @@ from penstock.io.seekable import SeekableFile
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.arrow.columns import (
     NullFoundError,
-    check_type,
+    check_column,
     fixed_values,
     null_error,
     varying_values,
 )
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.open_files import reader_of
-from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
+from penstock.sources.reading.parts import (
+    Part,
+    Request,
+    array_key,
+    attempt_each,
+    check_names,
+    each_field,
+)
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
 _BUFFER_NBYTES = 1 << 18  # Read from the file at once for each column.
@@ -44,8 +52,8 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
         handle = Handle(location, reader, None, verify=request.verify)
         schema, metadata = handle.file.schema_arrow, handle.file.metadata
         handle.close()
-    available = {name: schema.field(number) for number, name in enumerate(schema.names)}
-    names = list(available) if request.names is None else request.names
+    available = list(dict.fromkeys(schema.names))
+    names = available if request.names is None else request.names
     check_names(str(location), names, available)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     lengths = np.array([group.num_rows for group in groups], np.int64)
@@ -55,30 +63,33 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
             file=str(location),
             cure="It is damaged: write it again.",
         )
-    columns = _columns(metadata)
-    leaves = {}
-    for name in names:
-        spec = check_type(available[name].type, name, str(location))
+    columns = _columns(metadata, available)
+    grid = Grid.of_lengths(lengths)
+
+    def leaf(name: str) -> Leaf:
+        spec = check_column(schema, name, str(location))
         numbers = columns.get(name, [])
         if spec.is_text or spec.shape == ():
             _check_nulls(groups, numbers, name, location)
         total = sum(group.column(c).total_uncompressed_size for group in groups for c in numbers)
         estimate = int(total // max(1, metadata.num_rows)) + 8
-        grid = Grid.of_lengths(lengths)
-        leaves[name] = ParquetLeaf(
-            Field(spec, estimate=estimate), grid, name, location, locations, request, metadata
-        )
-    return Part(str(location), dict(leaves))
+        field = Field(spec, estimate=estimate)
+        return ParquetLeaf(field, grid, name, location, locations, request, metadata)
+
+    leaves, left_out = each_field(names, leaf, request)
+    return Part(str(location), leaves, left_out)
 
 
-def _columns(metadata: Any) -> dict[str, list[int]]:
+def _columns(metadata: Any, names: Sequence[str]) -> dict[str, list[int]]:
     """Return the numbers of the leaf columns that each column of the table is made of."""
     found: dict[str, list[int]] = {}
     if metadata.num_row_groups:
         group = metadata.row_group(0)
         for number in range(metadata.num_columns):
             path = group.column(number).path_in_schema
-            found.setdefault(path.partition(".")[0], []).append(number)
+            # The path of a list is `x.list.element`; but a name may have a dot in it.
+            name = path if path in names else path.partition(".")[0]
+            found.setdefault(name, []).append(number)
     return found
 
 
@@ -104,8 +115,9 @@ def _first_null(location: Location, name: str, number: int) -> int:
         handle = Handle(location, reader, None, verify=False)  # Only for a message.
         passed = 0
         for batch in handle.file.iter_batches(row_groups=[number], columns=[name]):
-            if batch.column(0).null_count:
-                valid = batch.column(0).is_valid().to_numpy(zero_copy_only=False)
+            column = batch.column(name)
+            if column.null_count:
+                valid = column.is_valid().to_numpy(zero_copy_only=False)
                 passed += int(np.argmin(valid))
                 break
             passed += batch.num_rows
@@ -171,7 +183,7 @@ class ParquetLeaf(Chunked):
         if not spec.is_fixed:
             columns = [self._converted(array, spec, row, context) for row, array in pieces]
             if not columns:
-                return varying_values(_empty(spec), spec, context.allocate)
+                raise self._too_short(0, start, stop)
             return merge([c for c in columns if isinstance(c, Text | Ragged)], context.allocate)
         values = self.memory(stop - start, context)
         done = start
@@ -183,13 +195,16 @@ class ParquetLeaf(Chunked):
             values[row - start : row - start + len(array)] = found
             done = row + len(array)
         if done != stop:
-            raise DataError(
-                f"column {self.name!r} has {done - start} values where its footer says {stop - start}",
-                file=self.file,
-                row=start,
-                cure="It is damaged: write it again.",
-            )
+            raise self._too_short(done - start, start, stop)
         return values
+
+    def _too_short(self, count: int, start: int, stop: int) -> DataError:
+        return DataError(
+            f"column {self.name!r} has {count} values where its footer says {stop - start}",
+            file=self.file,
+            row=start,
+            cure="It is damaged: write it again.",
+        )
 
     def _arrays(self, start: int, stop: int, context: Context) -> Iterator[tuple[int, Any]]:
         """Yield (first row, Arrow array): the column's rows from `start` to `stop`, a batch at a time."""
@@ -206,7 +221,8 @@ class ParquetLeaf(Chunked):
         for batch in handle.file.iter_batches(
             batch_size=batch_rows, row_groups=numbers, columns=[self.name], use_threads=False
         ):
-            yield row, batch.column(0)
+            # By name: with a column `a`, pyarrow also hands out one that is called `a.b`.
+            yield row, batch.column(self.name)
             row += batch.num_rows
 
     def _converted(self, array: Any, spec: ArraySpec, row: int, context: Context) -> Values:
@@ -225,10 +241,3 @@ class ParquetLeaf(Chunked):
         at_once = min(at_once, self.num_rows * self.field.nbytes)
         under_way = 3 * min(at_once, _BATCH_NBYTES) + 4 * _BUFFER_NBYTES
         return (1 if self.field.spec.is_fixed else 2) * at_once + under_way
-
-
-def _empty(spec: ArraySpec) -> Any:
-    pa = require("pyarrow", "reading .parquet", "parquet")
-    if spec.dtype is str:
-        return pa.array([], pa.string())
-    return pa.array([], pa.binary())

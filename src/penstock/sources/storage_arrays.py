@@ -15,11 +15,11 @@ from penstock.sources.reading.leaves import Leaf, leaf_of
 from penstock.sources.reading.regions import FortranRegion, Region
 
 if TYPE_CHECKING:
-    from penstock.sources import hdf5
+    from penstock.sources.hdf5 import arrays as hdf5
     from penstock.sources.zarr import arrays as zarr
 else:
     # Few arrays are of these kinds: `import penstock` does not wait for these modules.
-    hdf5 = lazy("penstock.sources.hdf5")
+    hdf5 = lazy("penstock.sources.hdf5.arrays")
     zarr = lazy("penstock.sources.zarr.arrays")
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
@@ -29,7 +29,7 @@ def leaf_of_any(value: Any, name: str) -> Leaf:
     """Return the leaf for whatever the user gave as one array; an array on storage is read from there."""
     kind = type(value)
     package = kind.__module__.partition(".")[0]
-    if package == "h5py" and kind.__name__ == "Dataset" and value.shape:
+    if package == "h5py" and kind.__name__ == "Dataset" and value.shape != ():
         return hdf5.OpenedDataset(value, name)
     if package == "zarr" and kind.__name__ == "Array" and value.shape:
         return zarr.OpenedArray(value, name)

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.conformance import assert_same, run
+from tests.sources.arrow_columns import COLUMNS, COUNT
+from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite
 from tests.sources.test_parquet import DTYPES, table_of
 from tests.sources.test_parquet import TestText as ParquetText
@@ -80,3 +82,26 @@ def test_a_stream_and_the_first_feather_are_refused_with_the_cure(tmp_path: Path
     (tmp_path / "b.feather").write_bytes(b"FEA1" + b"x" * 50)
     with pytest.raises(DataError, match="Feather version 1"):
         ps.from_files(tmp_path / "b.feather")
+
+
+@pytest.mark.parametrize("packing", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_type_is_what_pyarrow_reads(tmp_path: Path, name: str, packing: str | None) -> None:
+    column, rows = COLUMNS[name]
+    table = pa.table({"before": COUNT, "x": column})
+    options = pa.ipc.IpcWriteOptions(compression=packing, emit_dictionary_deltas=True)
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema, options=options) as file:
+        file.write_table(table, max_chunksize=37)
+    theirs = pa.ipc.open_file(tmp_path / "a.arrow").read_all()["x"]
+    assert theirs.to_pylist() == column.to_pylist()  # The rows of the table are pyarrow's.
+    assert_reads(ps.from_files(tmp_path / "a.arrow", "x"), rows)
+
+
+def test_two_columns_of_one_name_are_refused_if_they_are_chosen(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "b"])
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    for fields in (None, "a"):
+        with pytest.raises(DataError, match=r"a\.arrow: 2 columns are called 'a'"):
+            ps.from_files(tmp_path / "a.arrow", fields)
+    assert run(ps.from_files(tmp_path / "a.arrow", "b")) == [3]

@@ -31,7 +31,7 @@ from tests.sources.formats import as_nobody, rows_of, sample
 
 import penstock as ps
 from penstock.errors import BudgetError, DataError, ReadError
-from penstock.sources import hdf5
+from penstock.sources.hdf5 import arrays as hdf5
 
 
 @pytest.fixture(params=KINDS)
@@ -232,7 +232,7 @@ def test_what_is_no_bad_file_is_raised_all_the_same(tmp_path: Path, monkeypatch)
     def fails(*_: Any) -> None:
         raise ReadError("reading failed: Input/output error", file=str(paths[1]))
 
-    monkeypatch.setattr(hdf5, "decode_dataset", fails)
+    monkeypatch.setattr(hdf5, "decode_rows", fails)
     with pytest.raises(ReadError, match="Input/output error"):
         run(skipping(ds))
 

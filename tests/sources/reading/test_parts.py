@@ -11,7 +11,8 @@ from tests.sources.bad_files import KINDS, LENGTH, MIDDLE, Kind, read, skipping,
 from tests.sources.formats import as_nobody
 
 import penstock as ps
-from penstock.errors import DataError
+from penstock.errors import DataError, FieldError
+from penstock.sources.reading.parts import Request, each_field, left_out_words
 
 
 @pytest.fixture(params=KINDS)
@@ -122,3 +123,29 @@ def test_shards_that_were_cut_off_are_left_out_at_the_call(tmp_path: Path) -> No
 def test_any_other_word_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match='on_error must be "raise" or "skip", got'):
         ps.from_files(KINDS["npy"].files(tmp_path), on_error="ignore")
+
+
+def test_fields_that_can_not_be_read_are_left_out_only_if_all_were_asked_for() -> None:
+    def make(name: str) -> str:
+        if name.startswith("odd"):
+            raise FieldError(f"{name} is odd", file="a.h5", cure="Choose others.")
+        return name.upper()
+
+    request = Request()
+    made, left_out = each_field(["x", "odd", "y"], make, request)
+    assert made == {"x": "X", "y": "Y"}
+    assert [str(error) for error in left_out.values()] == ["a.h5: odd is odd. Choose others."]
+    assert list(request.left_out) == ["odd"]
+    named = Request(fields=("x", "odd"))
+    with pytest.raises(FieldError, match="odd is odd"):
+        each_field(["x", "odd"], make, named)
+    with pytest.raises(FieldError, match="odd 1 is odd"):
+        each_field(["odd 1", "odd 2"], make, Request())
+
+
+def test_the_warning_names_some_of_many_fields_and_counts_the_rest() -> None:
+    error = FieldError("it is odd", file="a.h5")
+    words = left_out_words({f"odd {number}": [error, error, error] for number in range(12)})
+    assert words.startswith("12 fields are left out")
+    assert words.count("a.h5: it is odd (and in 2 more files)") == 10
+    assert "and 2 more. Name" in words

@@ -215,3 +215,10 @@ def test_it_describes_files_for_inspect(tmp_path):
     damaged(path, starts(payloads(12))[3])
     locations = ps.from_tfrecord(path, FIXED, index=False).node.locations
     assert any("damaged" in one and "row 3" in one for one in describe_tfrecord(locations))
+
+
+def test_bytes_that_are_no_records_are_not_said_to_be_an_empty_file(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(bytes(range(250)) * 20)
+    for index in (True, False):
+        with pytest.raises(DataError, match=r"a\.tfrecord: no record at its beginning.*damaged"):
+            ps.from_tfrecord(tmp_path / "a.tfrecord", index=index)

@@ -1,7 +1,9 @@
 """Zarr: versions 2 and 3, chunks of any shape, shards, folders and URLs."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numcodecs
 import numpy as np
@@ -11,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.conformance import assert_same, run
+from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite, as_nobody, assert_names, rows_of, sample
 
 import penstock as ps
-from penstock.errors import AccessError, DataError
+from penstock.errors import AccessError, DataError, FieldError
 
 
 class TestVersion3(FormatSuite):
@@ -63,7 +66,8 @@ class TestVersion3(FormatSuite):
             file.write_bytes(damaged)
             try:
                 run(self.open(tmp_path / "a.zarr").batch(16).with_options(memory="64MB", threads=0))
-            except (DataError, ps.PenstockError) as error:
+            except (ps.PenstockError, ps.PenstockWarning) as error:
+                # A warning: what is damaged may look like metadata of a later version of Zarr.
                 assert_names(error, "a.zarr")
             file.write_bytes(data)
 
@@ -205,3 +209,157 @@ def test_an_array_that_vanishes_does_not_turn_into_zeros(tmp_path: Path) -> None
         shutil.rmtree(tmp_path / "a.zarr")
         with pytest.raises(DataError, match="vanished"):
             list(stream)
+
+
+COUNT = np.arange(50)
+GRID = np.arange(300, dtype="i4").reshape(50, 3, 2)
+COLUMNS = np.array([(n, n / 2) for n in COUNT], [("a", "<i4"), ("b", ">f8")])
+WORDS = np.array([str(n) * (n % 3) for n in COUNT])
+VALUES = {
+    **{name: COUNT.astype(name) for name in ("<i2", ">i4", "u1", "<f2", ">f8", "M8[ns]", "m8[s]")},
+    **{name: (COUNT * 1j).astype(name) for name in ("<c8", ">c16")},
+    **{name: WORDS.astype(name) for name in ("S9", "<U9", ">U9")},
+    "truth": COUNT % 3 == 0,
+    "bytes": np.array([bytes([n, 1, 2]) for n in COUNT], "V3"),
+    "columns": COLUMNS,
+}
+STORED: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "plain": {"compressors": None},
+    "version 2": {"zarr_format": 2},
+    "version 2, plain": {"zarr_format": 2, "compressors": None},
+}
+WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "Fortran order": (GRID, {"zarr_format": 2, "order": "F"}),
+    "folders": (
+        GRID,
+        {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    ),
+    "dots": (GRID, {"chunk_key_encoding": {"name": "default", "separator": "."}}),
+    "keys of version 2": (GRID, {"chunk_key_encoding": {"name": "v2", "separator": "/"}}),
+    "transposed": (GRID, {"filters": [zarr.codecs.TransposeCodec(order=(2, 0, 1))]}),
+    "big-endian": (GRID, {"serializer": zarr.codecs.BytesCodec(endian="big")}),
+    "shards": (GRID, {"shards": (14, 4, 2)}),
+    "shards with checksums": (
+        GRID,
+        {"shards": (14, 4, 2), "compressors": [zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()]},
+    ),
+}
+FILTERS: dict[str, tuple[Any, Any]] = {
+    "delta": (GRID, numcodecs.Delta("<i4")),
+    "wide delta": (np.arange(200_000, dtype="i4"), numcodecs.Delta("<i4", astype="<i8")),
+    "scale": (
+        (COUNT / 10).astype("f4"),
+        numcodecs.FixedScaleOffset(offset=0, scale=10, dtype="<f4", astype="<i2"),
+    ),
+    "wide type": (
+        np.arange(100_000, dtype="f4"),
+        numcodecs.AsType(encode_dtype="<f8", decode_dtype="<f4"),
+    ),
+    "bits": (COUNT % 3 == 0, numcodecs.PackBits()),
+    "rounded": ((COUNT / 7).astype("f4"), numcodecs.Quantize(2, "<f4")),
+    "categories": (np.array(["a", "b"] * 25), numcodecs.Categorize(["a", "b"], "<U1")),
+    "shuffle": (GRID, numcodecs.Shuffle(4)),
+}
+
+
+def check_against_zarr(path: Path) -> None:
+    theirs = zarr.open_array(path, mode="r")
+    ds = ps.from_files(path)
+    assert_reads(ds, list(theirs[:].astype(ds.spec.dtype)))
+    np.testing.assert_array_equal(np.stack(run(ds)), theirs[:])
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("way", STORED)
+@pytest.mark.parametrize("name", VALUES)
+def test_every_dtype_is_what_zarr_reads(tmp_path: Path, name: str, way: str) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=VALUES[name], chunks=(7,), **STORED[way])
+    check_against_zarr(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_however_chunks_are_stored_they_are_what_zarr_reads(tmp_path: Path, way: str) -> None:
+    values, options = WAYS[way]
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(7, 2, 1), **options)
+    check_against_zarr(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("packer", [numcodecs.Blosc(), numcodecs.Zlib(), None], ids=repr)
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_are_undone_as_zarr_undoes_them(tmp_path: Path, name: str, packer: Any) -> None:
+    values, one = FILTERS[name]
+    chunks = (max(7, len(values) // 2), *values.shape[1:])
+    options = {"zarr_format": 2, "filters": [one], "compressors": packer}
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=chunks, **options)
+    found = np.concatenate(run(ps.from_files(tmp_path / "a.zarr").batch(1000)))
+    np.testing.assert_array_equal(found, zarr.open_array(tmp_path / "a.zarr", mode="r")[:])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("fill", [5, np.nan, None])
+def test_chunks_that_are_missing_are_what_zarr_makes_of_them(
+    tmp_path: Path, version: int, fill: Any
+) -> None:
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=(20, 2),
+        chunks=(7, 1),
+        dtype="f4",
+        fill_value=fill,
+        zarr_format=version,
+    )
+    array[7:14, 1] = 3
+    check_against_zarr(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("dtype", "bfloat16"), ("codec", "of no one"), ("dtype", "float8_e4m3fn")],
+)
+def test_an_array_that_zarr_does_not_understand_does_not_hide_the_others(
+    tmp_path: Path, version: int, key: str, value: str
+) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    group.create_array("x", data=np.arange(4))
+    group.create_array("deep/down/y", data=np.arange(4) * 2)
+    place = tmp_path / "a.zarr" / "x" / ("zarr.json" if version == 3 else ".zarray")
+    metadata = json.loads(place.read_text())
+    if key == "dtype":
+        metadata["data_type" if version == 3 else "dtype"] = value
+    elif version == 3:
+        metadata["codecs"] = [*metadata["codecs"][:1], {"name": value, "configuration": {}}]
+    else:
+        metadata["compressor"] = {"id": value}
+    place.write_text(json.dumps(metadata))
+    with pytest.warns(ps.PenstockWarning, match=rf"a\.zarr: array 'x' can't be .*{value}"):
+        assert run(ps.from_files(tmp_path / "a.zarr"))[1] == {"deep/down/y": 2}
+    with pytest.raises(FieldError, match=rf"a\.zarr: array 'x' can't be .*{value}.*fields="):
+        ps.from_files(tmp_path / "a.zarr", "x")
+    assert run(ps.from_files(tmp_path / "a.zarr", "deep/down/y"))[1] == 2
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_that_is_damaged_is_an_error_that_names_the_array(
+    tmp_path: Path, version: int
+) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    group.create_array("x", data=np.arange(4))
+    group.create_array("y", data=np.arange(4) * 2)
+    (tmp_path / "a.zarr" / "x" / ("zarr.json" if version == 3 else ".zarray")).write_text("{")
+    for fields in (None, "x"):
+        with pytest.raises(DataError, match=r"a\.zarr: array 'x': can't be read as Zarr: JSON"):
+            ps.from_files(tmp_path / "a.zarr", fields)
+    assert run(ps.from_files(tmp_path / "a.zarr", "y"))[1] == 2
+
+
+def test_a_group_or_a_name_that_is_not_there_is_an_error_with_those_that_are(
+    tmp_path: Path,
+) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("deep/down/y", data=np.arange(4))
+    with pytest.raises(DataError, match="'deep': it is a group, of 'deep/down/y'"):
+        ps.from_files(tmp_path / "a.zarr", "deep")
+    with pytest.raises(DataError, match="no field 'z', only 'deep/down/y'"):
+        ps.from_files(tmp_path / "a.zarr", "z")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.lib.format as npy
 
-from penstock.errors import DataError
+from penstock.core.spec import plain_dtype
+from penstock.errors import DataError, FieldError
 from penstock.io.reader import Reader, read_bytes
 
 MAGIC = b"\x93NUMPY"
@@ -113,8 +114,12 @@ def parse_header(
     start = 10 if header[6] == 1 else 12
     encoding = "utf-8" if header[6] == 3 else "latin-1"
 
-    def wrong(problem: str, cure: str = "Save the array again with np.save.") -> DataError:
-        return DataError(problem, file=file, offset=offset + start, cure=cure)
+    def wrong(
+        problem: str,
+        cure: str = "Save the array again with np.save.",
+        kind: type[DataError] = DataError,
+    ) -> DataError:
+        return kind(problem, file=file, offset=offset + start, cure=cure)
 
     try:
         fields = _literal(header[start:].decode(encoding))
@@ -155,7 +160,7 @@ def format_header(
     if dtype.hasobject:
         raise ValueError(f"an .npy file holds no Python objects, got dtype {dtype}.")
     fields = {
-        "descr": npy.dtype_to_descr(dtype),
+        "descr": npy.dtype_to_descr(plain_dtype(dtype)),
         "fortran_order": bool(fortran_order),
         "shape": tuple(int(size) for size in shape),
     }
@@ -198,13 +203,16 @@ def _literal(text: str) -> Any:
 def _dtype(descr: Any, wrong: Any) -> np.dtype[Any]:
     for plain in _plain_parts(descr, wrong):
         if plain.lstrip("<>|=") in ("O", "O4", "O8", "object"):
-            raise wrong("the array holds Python objects (dtype object)", _OBJECT_CURE)
+            raise wrong("the array holds Python objects (dtype object)", _OBJECT_CURE, FieldError)
         if not _PLAIN_DTYPE.fullmatch(plain):
             raise wrong(f"dtype {plain!r:.50} is not one of NumPy's plain ones")
     try:
-        return npy.descr_to_dtype(descr)
+        found = npy.descr_to_dtype(descr)
     except Exception as error:  # NumPy raises errors of many types here
         raise wrong(f"descr is no dtype: {descr!r:.100}") from error
+    if found.subdtype is not None:  # NumPy writes these sizes into the shape, and so should others.
+        raise wrong(f"descr is a sub-array, which no array of NumPy's has: {descr!r:.100}")
+    return found
 
 
 def _plain_parts(descr: Any, wrong: Any) -> list[str]:

@@ -8,7 +8,7 @@ from penstock.core.arrays import Array
 from penstock.core.columns import Ragged, Text
 from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError
+from penstock.errors import DataError, FieldError
 from penstock.memory import Allocate
 
 
@@ -55,11 +55,19 @@ def _prefixed(inner: ArraySpec | None, size: int | None) -> ArraySpec | None:
     return ArraySpec((size, *inner.shape), inner.dtype)
 
 
-def check_type(kind: Any, name: str, file: str) -> ArraySpec:
-    """Return the spec of a column, or raise if its type can't be read."""
+def check_column(schema: Any, name: str, file: str) -> ArraySpec:
+    """Return the spec of a column, or raise if it can't be read."""
+    numbers = schema.get_all_field_indices(name)
+    if len(numbers) > 1:
+        raise DataError(
+            f"{len(numbers)} columns are called {name!r}, so that none can be chosen",
+            file=file,
+            cure="Choose others with fields=(...), or rename them before they are written.",
+        )
+    kind = schema.field(numbers[0]).type
     spec = spec_of_type(kind)
     if spec is None:
-        raise DataError(
+        raise FieldError(
             f"column {name!r} has type {kind}, which is no number, text, or list of numbers",
             file=file,
             cure="Choose others with fields=(...), or cast it before it is written.",

@@ -17,15 +17,23 @@ from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
 from penstock.sources.arrow.columns import (
     NullFoundError,
-    check_type,
+    check_column,
     fixed_values,
     null_error,
     varying_values,
 )
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.open_files import reader_of
-from penstock.sources.reading.parts import Part, Request, array_key, attempt_each, check_names
+from penstock.sources.reading.parts import (
+    Part,
+    Request,
+    array_key,
+    attempt_each,
+    check_names,
+    each_field,
+)
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -46,14 +54,14 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
     names = list(available) if request.names is None else request.names
     check_names(str(location), names, available)
     mean = location.size // max(1, int(lengths.sum())) // max(1, len(available))
-    leaves = {}
-    for name in names:
-        spec = check_type(schema.field(available[name]).type, name, str(location))
-        field = Field(spec, estimate=mean + 8)
-        leaves[name] = ArrowLeaf(
-            field, Grid.of_lengths(lengths), name, available[name], location, locations, request
-        )
-    return Part(str(location), dict(leaves))
+    grid = Grid.of_lengths(lengths)
+
+    def leaf(name: str) -> Leaf:
+        field = Field(check_column(schema, name, str(location)), estimate=mean + 8)
+        return ArrowLeaf(field, grid, name, available[name], location, locations, request)
+
+    leaves, left_out = each_field(names, leaf, request)
+    return Part(str(location), leaves, left_out)
 
 
 def _damaged(problem: str, file: str) -> DataError:

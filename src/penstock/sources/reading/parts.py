@@ -1,13 +1,13 @@
 """A part, one file of a dataset: its fields by name, with random access to their rows."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
-from penstock.errors import DataError, LengthError, ReadError, SpecMismatchError
+from penstock.errors import DataError, FieldError, LengthError, ReadError, SpecMismatchError
 from penstock.io.location import Location
 from penstock.sources.reading.leaves import Leaf
 
@@ -15,6 +15,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 BAD = (DataError, SpecMismatchError, LengthError)
 """The errors of bad files and bad rows, which can be skipped."""
+_MOST_REASONS = 10  # Fields that are left out are named up to this many.
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Request:
     """Whether bad files are skipped."""
     skipped: list[Exception] = field(default_factory=list)
     """The errors of the files that were skipped."""
+    left_out: dict[str, list[FieldError]] = field(default_factory=dict)
+    """Why fields are left out, by name; one error a file. Only if all fields were asked for."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What fsspec needs to know to read URLs."""
     verify: bool = True
@@ -79,6 +82,44 @@ def attempt_each(
     return good, found
 
 
+def each_field(
+    names: Iterable[str], make: Callable[[str], Out], request: Request
+) -> tuple[dict[str, Out], dict[str, FieldError]]:
+    """Return what `make` makes of each field of a file, and the errors of fields that are left out.
+
+    A field that can't be read is left out where all were asked for, unless none can be read.
+    """
+    made: dict[str, Out] = {}
+    left_out: dict[str, FieldError] = {}
+    for name in names:
+        try:
+            made[name] = make(name)
+        except FieldError as error:
+            if request.fields is not None:
+                raise
+            left_out[name] = copy.copy(error)
+    if left_out and not made:
+        raise next(iter(left_out.values()))
+    for name, reason in left_out.items():
+        request.left_out.setdefault(name, []).append(reason)
+    return made, left_out
+
+
+def left_out_words(left_out: Mapping[str, Sequence[FieldError]]) -> str:
+    """Return which fields are left out, why, and what to do, for a warning."""
+    reasons = []
+    for errors in list(left_out.values())[:_MOST_REASONS]:
+        others = f" (and in {len(errors) - 1} more files)" if len(errors) > 1 else ""
+        reasons.append(f"{errors[0].file}: {errors[0].problem.rstrip('.')}{others}")
+    if len(left_out) > _MOST_REASONS:
+        reasons.append(f"and {len(left_out) - _MOST_REASONS} more")
+    count = "a field is" if len(left_out) == 1 else f"{len(left_out)} fields are"
+    return (
+        f"{count} left out, since rows can't be read from there. {'; '.join(reasons)}. "
+        "Name those that you want with fields=(...)."
+    )
+
+
 def skipped_words(node: Node) -> str:
     """Return how many files were skipped when a source was opened, for `explain()`; '' if none."""
     if not node.skipped_files:
@@ -93,6 +134,8 @@ class Part:
 
     name: str
     leaves: dict[str, Leaf]
+    left_out: Mapping[str, FieldError] = field(default_factory=dict)
+    """Why other fields of the file can't be read."""
 
     @property
     def num_rows(self) -> int:
@@ -101,7 +144,7 @@ class Part:
 
     def chosen(self, names: Sequence[str]) -> "Part":
         """Return the part with these fields only, after checking that they belong together."""
-        check_names(self.name, names, self.leaves)
+        check_names(self.name, names, self.leaves, self.left_out)
         leaves = {name: self.leaves[name] for name in names}
         lengths = {name: leaf.num_rows for name, leaf in leaves.items()}
         if len(set(lengths.values())) > 1:
@@ -118,10 +161,18 @@ def unequal_lengths(file: str, lengths: Mapping[str, int]) -> LengthError:
     )
 
 
-def check_names(file: str, names: Sequence[str], available: Mapping[str, Any]) -> None:
-    """Raise if one of the fields that are wanted is not there."""
+def check_names(
+    file: str,
+    names: Sequence[str],
+    available: Iterable[str],
+    left_out: Mapping[str, FieldError] | None = None,
+) -> None:
+    """Raise if one of the fields that are wanted is not there, or can't be read."""
+    available = list(available)
     missing = [name for name in names if name not in available]
     if missing:
+        if missing[0] in (left_out or {}):
+            raise (left_out or {})[missing[0]]
         shown = ", ".join(map(repr, available)) or "none"
         raise DataError(
             f"has no field {missing[0]!r}, only {shown}",
@@ -130,10 +181,10 @@ def check_names(file: str, names: Sequence[str], available: Mapping[str, Any]) -
         )
 
 
-def no_rows(name: str, field: str) -> DataError:
+def no_rows(name: str, field: str) -> FieldError:
     """Return the error for an array without a first axis."""
     what = f"field {field!r} is a single value" if field else "is a single value"
-    return DataError(
+    return FieldError(
         f"{what} and has no rows", file=name, cure="Leave it out: choose others with fields=(...)."
     )
 

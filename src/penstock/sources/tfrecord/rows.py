@@ -119,7 +119,11 @@ def inferred(files: Files, payloads: Sequence[bytes]) -> Any:
         ) from None
     if not features:
         what = "its first records have" if payloads else "it has no records, and so"
-        raise DataError(f"{what} no features", file=file, cure="Give features={...}, or raw=True.")
+        cure = "Give features={...}, or raw=True."
+        if not payloads and files.locations[0].size:
+            what = "no record at its beginning can be read, and so it has"
+            cure = f"It may be damaged, packed, or no TFRecord file; if it is good: {cure}"
+        raise DataError(f"{what} no features", file=file, cure=cure)
     return features
 
 

@@ -1,6 +1,7 @@
 """Zarr stores, versions 2 and 3: an array, or the arrays of a group; local or behind a URL."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError, FileChangedError, FileError, MissingFileError
+from penstock.errors import DataError, FieldError, FileChangedError, FileError, MissingFileError
 from penstock.io.keys import open_keys
 from penstock.io.location import Location
 from penstock.sources.reading.chunked import (
@@ -20,18 +21,19 @@ from penstock.sources.reading.chunked import (
     check_unchanged,
 )
 from penstock.sources.reading.file_rows import rows_of
-from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import (
     Part,
     Request,
     array_key,
     attempt_each,
     check_names,
+    each_field,
     no_rows,
 )
 from penstock.sources.zarr.store import frame_nbytes, store_class
 
 _METADATA = ("zarr.json", ".zarray")
+_GROUP = {"zarr.json", ".zgroup"}
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -43,13 +45,14 @@ def open_format(locations: Sequence[Location], request: Request) -> Rows:
 def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
     store = OpenStore(location)
     try:
-        leaves: dict[str, Leaf] = {}
-        for name, array in store.arrays(request.names).items():
-            leaves[name] = ZarrLeaf(array, name, location, locations)
+        leaves, left_out = each_field(
+            store.names() if request.names is None else request.names,
+            lambda name: ZarrLeaf(store.array(name), name, location, locations),
+            request,
+        )
     finally:
         store.close()
-    check_names(str(location), request.names or (), leaves)
-    return Part(str(location), leaves)
+    return Part(str(location), dict(leaves), left_out)
 
 
 class OpenStore:
@@ -59,6 +62,7 @@ class OpenStore:
         self.zarr = require("zarr", "reading .zarr", "zarr")
         self.location = location
         self.keys = open_keys(location)
+        self._arrays: dict[str, Any] = {}
         try:
             self.store = store_class()(self.keys)
             self.node = self.zarr.open(self.store, mode="r")
@@ -69,39 +73,107 @@ class OpenStore:
             self.close()
             raise _damaged(error, location) from error
 
-    def arrays(self, names: Sequence[str] | None) -> dict[str, Any]:
-        """Return the arrays by path: the chosen ones, or all that have rows."""
+    def names(self) -> list[str]:
+        """Return the paths of all arrays."""
         if isinstance(self.node, self.zarr.Array):
-            self.store.frames[""] = frame_nbytes(self.node)
-            return {"": self.node}
+            return [""]
         try:
-            if names is not None:
-                found = {name: self.node.get(name) for name in names}
-            else:
-                found = dict(sorted(self.node.members(max_depth=None)))
+            found = dict(sorted(self.node.members(max_depth=None)))
         except FileError:
             raise
         except Exception as error:
-            raise _damaged(error, self.location) from error
-        arrays = {name: one for name, one in found.items() if isinstance(one, self.zarr.Array)}
-        self.store.frames |= {f"{name}/": frame_nbytes(one) for name, one in arrays.items()}
-        if names is None:
-            arrays = {name: one for name, one in arrays.items() if one.shape}
-            if not arrays and self.location.is_remote:
-                raise DataError(
-                    "its arrays can't be listed over this connection",
-                    file=str(self.location),
-                    cure="Name them with fields=(...), or write consolidated metadata: "
-                    "zarr.consolidate_metadata(path).",
-                )
-        return arrays
+            # One array that Zarr does not understand: the others may still be read.
+            names = list(self._listed(""))
+            if not names:
+                raise _damaged(error, self.location) from error
+            return names
+        self._arrays = {n: one for n, one in found.items() if isinstance(one, self.zarr.Array)}
+        if not self._arrays and self.location.is_remote:
+            raise DataError(
+                "its arrays can't be listed over this connection",
+                file=str(self.location),
+                cure="Name them with fields=(...), or write consolidated metadata: "
+                "zarr.consolidate_metadata(path).",
+            )
+        return list(self._arrays)
+
+    def _listed(self, prefix: str) -> Iterator[str]:
+        """Yield the paths of folders that have the metadata of an array."""
+        names = self.keys.names(prefix)
+        if _GROUP & {*names} and not (prefix and self._is_array(prefix)):
+            for name in names:
+                yield from self._listed(f"{prefix}/{name}" if prefix else name)
+        elif prefix and self._is_array(prefix):
+            yield prefix
+
+    def _is_array(self, path: str) -> bool:
+        """Return whether there is metadata of an array here, or metadata that can't be read."""
+        if self.keys.get(f"{path}/.zarray", 0, 0) is not None:
+            return True
+        data = self.keys.get(f"{path}/zarr.json", 0, None)
+        found = None if data is None else _json(data)
+        return data is not None and not (
+            isinstance(found, dict) and found.get("node_type") == "group"
+        )
+
+    def array(self, name: str) -> Any:
+        """Return the array of this path; raise if there is none, or none that can be read."""
+        if isinstance(self.node, self.zarr.Array):
+            check_names(str(self.location), [name], [""])
+            one = self.node
+        else:
+            one = self._arrays[name] if name in self._arrays else self._member(name)
+        self.store.frames[f"{name}/" if name else ""] = frame_nbytes(one)
+        return one
+
+    def _member(self, name: str) -> Any:
+        file = str(self.location)
+        try:
+            one = self.node.get(name)
+        except FileError:
+            raise
+        except Exception as error:
+            # What is no JSON is damaged; what is, says what Zarr has not: a dtype, a codec.
+            if isinstance(error, json.JSONDecodeError) or not self._has_metadata(name):
+                raise _damaged(error, self.location, f"array {name!r}: ") from error
+            raise FieldError(
+                f"array {name!r} can't be opened by Zarr: {type(error).__name__}: {error}",
+                file=file,
+                cure="Install what it needs, or choose others with fields=(...).",
+            ) from error
+        if isinstance(one, self.zarr.Array):
+            return one
+        try:
+            names = self.names()
+        except DataError:
+            names = []  # Over this connection they can't be listed.
+        if one is None:
+            check_names(file, [name], [path for path in names if path != name])
+        inner = [repr(path) for path in names if path.startswith(f"{name.strip('/')}/")]
+        raise DataError(
+            f"has no field {name!r}: it is a group, of {', '.join(inner) or 'no arrays'}",
+            file=file,
+            cure="Name arrays by their paths with fields=(...).",
+        )
+
+    def _has_metadata(self, name: str) -> bool:
+        found = (self.keys.get(f"{name}/{one}", 0, None) for one in _METADATA)
+        return any(data is not None and isinstance(_json(data), dict) for data in found)
 
     def close(self) -> None:
         """Release the connection."""
         self.keys.close()
 
 
-def _damaged(error: Exception, location: Location) -> FileError:
+def _json(data: bytes) -> Any:
+    """Return what JSON says, or None if it is damaged."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _damaged(error: Exception, location: Location, which: str = "") -> FileError:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, FileError):
@@ -111,7 +183,7 @@ def _damaged(error: Exception, location: Location) -> FileError:
         problem = "there is no Zarr array or group here (no zarr.json, .zarray or .zgroup)"
         return MissingFileError(problem, file=str(location), cure="Check the path.")
     return DataError(
-        f"can't be read as Zarr: {type(error).__name__}: {error}",
+        f"{which}can't be read as Zarr: {type(error).__name__}: {error}",
         file=str(location),
         cure="It may be damaged or cut off: compare it with its original.",
     )
@@ -123,8 +195,8 @@ def field_of(array: Any, name: str, file: str) -> Field:
         raise no_rows(file, name)
     dtype = np.dtype(array.dtype)
     if dtype.hasobject or dtype.kind == "T":
-        raise DataError(
-            f"array {name!r} holds {dtype}, whose values have no fixed size",
+        raise FieldError(
+            f"{f'array {name!r}' if name else 'it'} holds {dtype}, whose values have no fixed size",
             file=file,
             cure="Choose others with fields=(...), or store text with a fixed width (U20).",
         )
@@ -161,8 +233,12 @@ class _OpenArray:
     def __init__(self, leaf: ZarrLeaf) -> None:
         self.leaf = leaf
         self.store = OpenStore(leaf.location)
-        self.array: Any = self.store.arrays([leaf.name]).get(leaf.name)
-        if self.array is None or self.array.shape != leaf.shape:
+        try:
+            self.array = self.store.array(leaf.name)
+        except BaseException:
+            self.store.close()
+            raise
+        if self.array.shape != leaf.shape or self.array.dtype != leaf.field.spec.dtype:
             self.store.close()
             raise FileChangedError(
                 f"array {leaf.name!r} is not what it was when the dataset was built",

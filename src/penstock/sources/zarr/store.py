@@ -16,6 +16,7 @@ from penstock.io.location import without_secrets
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _FRAME_HEAD_NBYTES = 16
+_WIDEST_NBYTES = 16
 _SLACK_NBYTES = 1 << 16  # Filters before the compressor may add a little.
 
 
@@ -25,7 +26,12 @@ def frame_nbytes(array: Any) -> int | None:
     is_blosc = bool(packers) and type(packers[-1]).__name__.lower().startswith("blosc")
     if not is_blosc or getattr(array, "shards", None):
         return None
-    return int(math.prod(array.chunks) * np.dtype(array.dtype).itemsize)
+    itemsize = np.dtype(array.dtype).itemsize
+    if (
+        array.filters
+    ):  # They may widen each value before it is packed, up to the widest number there is.
+        itemsize = max(itemsize, _WIDEST_NBYTES)
+    return int(math.prod(array.chunks) * itemsize)
 
 
 def check_frame(data: bytes, most: int, file: str) -> None:
@@ -107,8 +113,14 @@ def store_class() -> Any:  # noqa: C901  # One small method after the other.
                 yield key
 
         async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-            async for name in self.list_dir(prefix):
-                yield f"{prefix}/{name}" if prefix else name
+            folder = prefix.rstrip("/")
+            async for name in self.list_dir(folder):
+                key = f"{folder}/{name}" if folder else name
+                if await self.exists(key):
+                    yield key
+                else:
+                    async for inner in self.list_prefix(key):
+                        yield inner
 
         async def list_dir(self, prefix: str) -> AsyncIterator[str]:
             for name in await asyncio.to_thread(self._keys.names, prefix.rstrip("/")):

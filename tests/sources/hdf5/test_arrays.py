@@ -1,5 +1,6 @@
 """HDF5: datasets by path, packed or plain, of every dtype, and files that are not what they say."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.conformance import Case, assert_same, run
+from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, sample
 
 import penstock as ps
-from penstock.errors import DataError, LengthError
+from penstock.errors import DataError, FieldError, FileChangedError, LengthError
 
 PACKED: list[dict[str, Any]] = [
     {"chunks": (7, 3)},
@@ -129,8 +131,9 @@ def test_datasets_go_by_their_paths_and_single_values_are_left_out(tmp_path: Pat
         file["train/x"] = np.arange(4)
         file["train/deep/y"] = np.arange(4) * 2
         file["version"] = 3
-    assert run(ps.from_files(tmp_path / "a.h5"))[1] == {"train/x": 1, "train/deep/y": 2}
-    with pytest.raises(DataError, match="'version' is a single value and has no rows"):
+    with pytest.warns(ps.PenstockWarning, match=r"a\.h5: field 'version' is a single value"):
+        assert run(ps.from_files(tmp_path / "a.h5"))[1] == {"train/x": 1, "train/deep/y": 2}
+    with pytest.raises(FieldError, match="'version' is a single value and has no rows"):
         ps.from_files(tmp_path / "a.h5", "version")
     with pytest.raises(DataError, match=r"no field 'train'"):
         ps.from_files(tmp_path / "a.h5", "train")
@@ -180,5 +183,70 @@ def test_a_chunk_that_claims_more_than_the_budget_is_refused_before_it_is_read(
 def test_references_are_no_rows(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", (3,), h5py.ref_dtype)
-    with pytest.raises(DataError, match=r"no array of numbers.*fields="):
+    with pytest.raises(FieldError, match=r"a\.h5: dataset 'x'.*references.*fields="):
         ps.from_files(tmp_path / "a.h5")
+
+
+def test_rows_of_arrays_have_the_shape_of_the_dataset_and_of_its_type(tmp_path: Path) -> None:
+    values = np.arange(10 * 2 * 3 * 4, dtype="i4").reshape(10, 2, 3, 4)
+    kind = np.dtype(("i4", (3, 4)))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, options in {"plain": {}, "packed": {"chunks": (3, 2), "compression": 1}}.items():
+            file.create_dataset(name, (10, 2), kind, **options)
+            file[name][:] = values
+    for name in ("plain", "packed"):
+        ds = ps.from_files(tmp_path / "a.h5", name)
+        assert ds.spec == ps.ArraySpec((2, 3, 4), "i4")
+        assert_reads(ds, list(values))
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert_reads(ps.from_arrays(file["packed"]), list(values))
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4,)}])
+@pytest.mark.parametrize("kind", ["f4", [("a", "i4"), ("b", "f8")], ("f4", (2,))])
+def test_what_was_never_written_is_the_fill_value(tmp_path: Path, options: Any, kind: Any) -> None:
+    dtype = np.dtype(kind)
+    fill = np.array((7, 8.5), dtype) if dtype.names else 7
+    options = options if dtype.subdtype else {**options, "fillvalue": fill}
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (10,), dtype, **options)
+        want = file["x"][:]
+    assert_reads(ps.from_files(tmp_path / "a.h5", "x"), list(want))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (4, 0), (0, 0)])
+def test_a_dataset_without_values_has_rows_without_values(tmp_path: Path, shape: Any) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.zeros(shape)
+    assert_reads(ps.from_files(tmp_path / "a.h5", "x"), list(np.zeros(shape)))
+
+
+def test_a_filter_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((5,))
+        properties.set_filter(32001, h5py.h5z.FLAG_OPTIONAL, (0, 0, 0, 0))
+        h5py.h5d.create(
+            file.id, b"x", h5py.h5t.NATIVE_INT32, h5py.h5s.create_simple((10,)), properties
+        )
+        with pytest.raises(
+            FieldError, match=r"a\.h5: dataset 'x' is packed with HDF5 filter 32001"
+        ):
+            ps.from_arrays({"x": file["x"]})
+    with pytest.raises(FieldError, match=r"a\.h5: .*filter 32001.*pip install hdf5plugin"):
+        ps.from_files(tmp_path / "a.h5", "x")
+
+
+def test_a_dataset_that_has_another_type_by_now_is_an_error(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(8, dtype="i4"), chunks=(2,))
+    before = (tmp_path / "a.h5").stat()
+    ds = ps.from_files(tmp_path / "a.h5", "x")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(8, dtype="f4"), chunks=(2,))
+    os.truncate(tmp_path / "a.h5", before.st_size)
+    os.utime(tmp_path / "a.h5", ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(
+        FileChangedError, match=r"a\.h5: dataset 'x' was .*int32.* and is .*float32"
+    ):
+        run(ds)

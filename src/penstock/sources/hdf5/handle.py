@@ -1,0 +1,130 @@
+"""Open HDF5 files, and what lies in them by path; links out of a file are not followed."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from penstock.core.optional import require
+from penstock.errors import DataError, FieldError, FileError, PenstockError
+from penstock.io.location import Location
+from penstock.io.reader import Reader
+from penstock.io.seekable import SeekableFile
+from penstock.sources.reading.parts import check_names
+
+Kept = TypeVar("Kept")
+
+
+class Handle:
+    """An open file; HDF5 does one thing at a time, so a thread that reads holds `lock`."""
+
+    def __init__(self, location: Location, reader: Reader) -> None:
+        h5py = require("h5py", f"reading {location.suffix or '.h5'}", "hdf5")
+        self.lock = threading.Lock()
+        self.stream = SeekableFile(reader)
+        self._kept: dict[str, Any] = {}
+        with naming(str(location)):
+            # No chunk cache of HDF5's: chunks are decoded whole, and we retain those that two reads share.
+            self.file = h5py.File(self.stream, "r", rdcc_nbytes=0)
+
+    def kept(self, name: str, make: Callable[[], Kept]) -> Kept:
+        """Return what was made for this name, for as long as the file is open; the caller holds the lock."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        found: Kept = self._kept[name]
+        return found
+
+    def close(self) -> None:
+        """Close the file; its reader stays open, since it is not ours."""
+        with self.lock:
+            self._kept.clear()
+            self.file.close()
+            self.stream.close()
+
+
+@contextlib.contextmanager
+def naming(file: str, which: str = "") -> Iterator[None]:
+    """Turn errors of h5py into ones that name the file; `which` names the part of it."""
+    try:
+        yield
+    except (PenstockError, MemoryError):
+        raise
+    except Exception as error:  # h5py raises errors of many types for files that are damaged.
+        raise _damaged(error, file, which) from error
+
+
+def _damaged(error: Exception, file: str, which: str) -> FileError:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, FileError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return DataError(
+        f"{which}can't be read as HDF5: {error}",
+        file=file,
+        cure="It may be damaged or cut off: compare it with its original.",
+    )
+
+
+def names_in(file: Any) -> list[str]:
+    """Return the paths of all datasets, and of links to other files."""
+    h5py = require("h5py", "reading .h5", "hdf5")
+    found: list[str] = []
+    links: list[str] = []
+
+    def note_dataset(path: str, one: Any) -> None:
+        if isinstance(one, h5py.Dataset):
+            found.append(path)
+
+    def note_link(path: str, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink):
+            links.append(path)
+
+    file.visititems(note_dataset)
+    file.visititems_links(note_link)
+    return found + links
+
+
+def dataset_at(file: Any, name: str, place: str) -> Any:
+    """Return the dataset of this path; `place` is the name of the file."""
+    h5py = require("h5py", "reading .h5", "hdf5")
+    one = file.get(name)
+    # The root has no link.
+    link = None if one == file else file.get(name, getlink=True)
+    # HDF5 looks for the other file in this very one, since that is all it was given to read.
+    if isinstance(link, h5py.ExternalLink) or (one is not None and _is_elsewhere(file, one)):
+        which = f": {link.filename}" if isinstance(link, h5py.ExternalLink) else ""
+        raise FieldError(
+            f"{name!r} is a link into another file{which}",
+            file=place,
+            cure="Read that file itself, or open this one yourself: "
+            f"ps.from_arrays(h5py.File(path)[{name!r}]).",
+        )
+    if isinstance(one, h5py.Dataset):
+        return one
+    if one is None and isinstance(link, h5py.SoftLink):
+        raise FieldError(
+            f"{name!r} is a link to {link.path!r}, which is not there",
+            file=place,
+            cure="Choose others with fields=(...).",
+        )
+    names = names_in(file)
+    if isinstance(one, h5py.Group):
+        inner = [repr(path) for path in names if f"/{path}".startswith(f"{one.name.rstrip('/')}/")]
+        raise DataError(
+            f"has no field {name!r}: it is a group, of {', '.join(inner) or 'no datasets'}",
+            file=place,
+            cure="Name datasets by their paths with fields=(...).",
+        )
+    check_names(place, [name], names if one is None else [*names, name])
+    raise DataError(
+        f"{name!r} is no dataset, but a {type(one).__name__}",
+        file=place,
+        cure="Choose others with fields=(...).",
+    )
+
+
+def _is_elsewhere(file: Any, one: Any) -> bool:
+    # Not h5o.get_info, which has more to say, and looks through the whole index of a dataset for it.
+    h5f = require("h5py", "reading .h5", "hdf5").h5f
+    return bool(h5f.get_name(one.id) != h5f.get_name(file.id))

@@ -1,0 +1,38 @@
+"""The store by which Zarr reads through our own layer: it lists all that lies below a folder."""
+
+import asyncio
+from pathlib import Path
+
+import numcodecs
+import numpy as np
+import zarr
+from tests.sources.zarr.test_arrays import FILTERS
+
+from penstock.io.keys import open_keys
+from penstock.io.location import Location
+from penstock.sources.zarr.store import frame_nbytes, store_class
+
+
+def test_a_listing_has_the_keys_of_all_levels_and_no_folders(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("x", data=np.arange(4), chunks=(2,))
+    group.create_array("deep/down/y", data=np.arange(4), chunks=(4,))
+    store = store_class()(open_keys(Location(str(tmp_path / "a.zarr"), 0, is_directory=True)))
+
+    async def listed(prefix: str) -> list[str]:
+        return sorted([key async for key in store.list_prefix(prefix)])
+
+    files = [one for one in (tmp_path / "a.zarr").rglob("*") if one.is_file()]
+    keys = sorted(str(one.relative_to(tmp_path / "a.zarr")) for one in files)
+    assert asyncio.run(listed("")) == keys
+    assert asyncio.run(listed("deep/")) == [key for key in keys if key.startswith("deep/")]
+    assert asyncio.run(listed("nowhere")) == []
+
+
+def test_a_chunk_behind_filters_may_unpack_to_more_than_its_values(tmp_path: Path) -> None:
+    values, widens = FILTERS["wide delta"]
+    options = {"chunks": (1000,), "zarr_format": 2, "compressors": numcodecs.Blosc()}
+    plain = zarr.create_array(tmp_path / "a.zarr", data=values, **options)
+    filtered = zarr.create_array(tmp_path / "b.zarr", data=values, filters=[widens], **options)
+    assert frame_nbytes(plain) == 4000
+    assert frame_nbytes(filtered) == 16_000
