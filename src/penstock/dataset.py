@@ -271,21 +271,26 @@ class Dataset(Outlets):
         """
         return self._with(Enumerate(whole_number("start", start, least=-(2**62))))
 
-    def cache(self, path: "PathLike | None" = None) -> "Dataset":
+    def cache(self, path: "PathLike | None" = None, *, key: str | None = None) -> "Dataset":
         """Return the same rows, kept after they were first read, in the order of epoch 0.
 
         Args:
             path: Without one, rows are kept in memory: they count against the memory budget, and are
                 refused if they do not fit. With one they are written to that folder by the first pass,
-                and read from there by the next ones and by other processes. A folder that was made from
-                other files or stages is refused. A function counts by its name: remove the folder after
-                changing it.
+                and read from there by the next ones and by other processes. A folder is refused unless it
+                is proven to be made from the same files, arrays, stages and functions.
+            key: What you call this version of your functions, such as "v1". With it they are not compared,
+                and neither is what can't be: generators, models, files without a version. Change it when
+                these change.
 
         >>> import numpy as np, penstock as ps
         >>> list(map(int, ps.from_arrays(np.arange(3)).map(lambda x: x + 1).cache()))
         [1, 2, 3]
         """
-        return self._with(Cache(None if path is None else str(Path(path).expanduser().absolute())))
+        if key is not None and (path is None or not isinstance(key, str)):
+            raise TypeError(f"key must be a str, for a cache with a path, got {key!r}.")
+        folder = None if path is None else str(Path(path).expanduser().absolute())
+        return self._with(Cache(folder, key))
 
     def prefetch(self, buffer_size: int | None = None) -> "Dataset":
         """Say how many batches are made ahead; the same as `with_options(prefetch=...)`.

@@ -31,7 +31,7 @@ class StateError(PenstockError, ValueError):
 
 
 class StaleCacheError(PenstockError, ValueError):
-    """A cache on disk was made from something else; the message says what, and how to clear it."""
+    """A cache on disk was made from something else, or can't be compared; the message says what, and the cure."""
 
 
 class LengthError(PenstockError, ValueError):

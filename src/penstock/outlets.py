@@ -114,12 +114,14 @@ class Outlets:
         Args:
             path: The folder to make.
             format: "npy" makes plain `.npy` shards and a `manifest.json`; `from_files(path)` reads them
-                back with the nest they had, and after an interruption the same call goes on after the
-                last finished shard. "tfrecord" makes a tf.train.Example of each row, for
-                `from_tfrecord(path)` and for TensorFlow.
+                back with the nest they had. After an interruption the same call goes on after the last
+                finished shard, if files, arrays and functions are proven to be the same; else it starts
+                over, with a warning. "tfrecord" makes a tf.train.Example of each row, for
+                `from_tfrecord(path)` and for TensorFlow, and always starts over.
             shard_rows: The rows of a file; by default those of 256 MB.
             shards: The number of files, instead of `shard_rows`.
-            overwrite: Whether a folder that penstock wrote is replaced.
+            overwrite: Whether a folder that penstock wrote is replaced, once the new one is whole. A folder
+                with anything else in it is refused.
             progress: Whether to show a bar; by default if rich is installed and stderr is a terminal.
 
         >>> import numpy as np, penstock as ps, tempfile

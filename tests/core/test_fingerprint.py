@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.core.fingerprint import changes, fingerprint, made_from
+from penstock.core.fingerprint import (
+    changes,
+    doubtful_code,
+    doubts,
+    fingerprint,
+    made_from,
+    walk,
+)
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
+from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.stage import Stage
 
 RAGGED = [np.arange(i % 4) for i in range(20)]
@@ -160,13 +168,16 @@ def every_node(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_wording_can_change_and_states_and_caches_still_fit(
     name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    before = [(fingerprint(make().node), made_from(make().node)) for make in DIFFERENT[name]]
+    before = [
+        (fingerprint(make().node), made_from(make().node, key="v1")) for make in DIFFERENT[name]
+    ]
     every_node(monkeypatch, "in other words")
     monkeypatch.setattr(ArraySpec, "__repr__", lambda self: "another spec")
     for make, (identity, made) in zip(DIFFERENT[name], before, strict=True):
         assert fingerprint(make().node) == identity
-        assert made_from(make().node)["stages"] != made["stages"]
-        assert changes(made, made_from(make().node)) == ""
+        now = made_from(make().node, key="v1")
+        assert now["stages"] != made["stages"]
+        assert changes(made, now) == ""
 
 
 def test_what_stands_for_a_missing_feature_tells_in_the_fingerprint(tmp_path: Path):
@@ -212,3 +223,55 @@ def test_what_changed_is_said_in_words():
     assert "is gone" in changes(one, made_from(rows().node))
     old = {**one, "stages": ["from_arrays((20) int64)", "map(double)"]}
     assert changes(old, one) == "it was made by another version of penstock"
+
+
+def test_every_function_of_the_users_is_evidence():
+    """Found by what nodes and stages have, so that a new stage is not forgotten."""
+    seen = set()
+    for makes in DIFFERENT.values():
+        for make in makes:
+            for node in walk(make().node):
+                holders = (node, getattr(node, "stage", node))
+                if any(isinstance(getattr(one, "function", None), UserFunction) for one in holders):
+                    assert [one.kind for one in node.evidence()] == ["code"]
+                    seen.add(node.describe().partition("(")[0])
+    assert seen == {"map", "filter", "from_generator"}
+
+
+def test_what_is_proven_by_values_changes_with_them():
+    def made(array):
+        return made_from(ps.from_arrays({"x": array, "t": ["a"] * 5}).map(double_x).node)
+
+    one, other = made(np.arange(5)), made(np.arange(5) + 1)
+    assert changes(one, made(np.arange(5))) == ""
+    assert changes(one, other) == "array 'x' of from_arrays is not what it was"
+    assert doubts(one) == ""
+
+
+def double_x(row):
+    return row["x"] * 2
+
+
+def test_what_can_not_be_compared_is_no_proof_but_for_the_same_run():
+    node = ps.from_generator(numbers, INT).node
+    words = (
+        "from_generator(numbers) can't be compared: what a generator yields may depend on anything"
+    )
+    assert changes(made_from(node), made_from(node)) == words
+    assert doubts(made_from(node)) == doubtful_code(node) == words
+    assert changes(made_from(node, run="a"), made_from(node, run="b")) == words
+    assert changes(made_from(node, run="a"), made_from(node, run="a")) == ""
+    assert changes(made_from(node, key="a"), made_from(node, key="a")) == ""
+    assert "key='a', and the dataset now has key='b'" in changes(
+        made_from(node, key="a"), made_from(node, key="b")
+    )
+
+
+def test_inputs_that_come_or_go_are_named(tmp_path: Path):
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.arange(5))
+    one = made_from(ps.from_files(tmp_path / "a.npy").node)
+    both = {**one, "inputs": [*one["inputs"], ["file b.npy", [1, 2, 3], ""]]}
+    assert changes(one, both) == "file b.npy was not among its inputs"
+    assert changes(both, one) == "file b.npy is no longer among its inputs"
+    assert changes({**both, "inputs": both["inputs"][::-1]}, both) == "its inputs are others"

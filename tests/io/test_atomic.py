@@ -122,6 +122,7 @@ def test_what_was_there_comes_back_if_replacing_fails(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
+    monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
     with (
         pytest.raises(WriteError, match="writing failed: Input/output error"),
         atomic_directory(tmp_path / "folder", replace=True) as folder,
@@ -129,6 +130,36 @@ def test_what_was_there_comes_back_if_replacing_fails(tmp_path, monkeypatch):
         (folder / "new").write_bytes(b"2")
     assert names(tmp_path / "folder") == ["old"]
     assert names(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_what_was_there_comes_back_if_it_may_not_be_removed(tmp_path, monkeypatch, can_exchange):
+    if not can_exchange:
+        monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/old").write_bytes(b"1")
+
+    def refuse(old):
+        assert (old / "old").exists()
+        assert (tmp_path / "folder/new").exists()
+        raise PermissionError("not this one")
+
+    with (
+        pytest.raises(WriteError),
+        atomic_directory(tmp_path / "folder", replace=True, discard=refuse) as folder,
+    ):
+        (folder / "new").write_bytes(b"2")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_there_is_never_nothing_where_a_folder_is_replaced(tmp_path, monkeypatch):
+    """The names are exchanged: neither the old folder nor the new one is moved away first."""
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(Path, "rename", None)
+    with atomic_directory(tmp_path / "folder", replace=True) as folder:
+        (folder / "new").write_bytes(b"2")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["new"]
 
 
 def test_an_empty_folder_is_as_good_as_none(tmp_path):

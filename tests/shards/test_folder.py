@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ import penstock as ps
 
 
 def test_the_same_call_goes_on_after_an_error_and_redoes_no_finished_shard(tmp_path):
-    seen, fails = [], [True]
+    seen, ready = [], tmp_path / "ready"
 
     def f(x):
-        if fails[0] and x[0] == 700:
+        if x[0] == 700 and not ready.exists():
             raise RuntimeError("not yet")
         seen.append(int(x[0]))
         return x
@@ -35,24 +36,65 @@ def test_the_same_call_goes_on_after_an_error_and_redoes_no_finished_shard(tmp_p
     before = {file.name: file.stat().st_mtime_ns for file in hidden.glob("value-*.npy")}
     assert done > 0
     seen.clear()
-    fails[0] = False
+    ready.touch()
     ds.write(tmp_path / "out", shard_rows=100)
     assert min(seen) >= 100 * done
     assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before} == before
     assert_same(run(ps.from_files(tmp_path / "out")), list(rows))
-    assert names(tmp_path) == ["out"]
+    assert names(tmp_path) == ["out", "ready"]
+
+
+def fail_at_700(x):
+    if x == 700:
+        raise RuntimeError("no")
+    return x
 
 
 def test_what_is_left_of_something_else_is_not_gone_on_with(tmp_path):
-    def f(x):
-        if x == 700:
-            raise RuntimeError("no")
-        return x
-
     with pytest.raises(ps.FunctionError):
-        ps.from_arrays(np.arange(1000)).map(f).write(tmp_path / "out", shard_rows=100)
-    ps.from_arrays(np.arange(1000) * 2).write(tmp_path / "out", shard_rows=100)
+        ps.from_arrays(np.arange(1000)).map(fail_at_700).write(tmp_path / "out", shard_rows=100)
+    gone = r"write starts over: the \d finished shards in .*stage map\(fail_at_700\) is gone"
+    with pytest.warns(ps.PenstockWarning, match=gone):
+        ps.from_arrays(np.arange(1000) * 2).write(tmp_path / "out", shard_rows=100)
     assert_same(run(ps.from_files(tmp_path / "out")), list(np.arange(1000) * 2))
+
+
+def test_shards_with_other_fields_are_not_gone_on_with(tmp_path):
+    """What a function returns is declared, and is no part of the function."""
+    for dtype in ("int64", "float64"):
+        ds = ps.from_arrays(np.arange(1000)).map(fail_at_700, spec=ps.ArraySpec((), dtype))
+        ds = ds.with_options(threads=0, processes=0)
+        with pytest.raises(ps.FunctionError), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ds.write(tmp_path / "out", shard_rows=100)
+    assert "its rows have other fields" in str(caught[0].message)
+    arrays = {np.load(file).dtype for file in (tmp_path / ".out.penstock-part").glob("*.npy")}
+    assert arrays == {np.dtype("float64")}
+
+
+def left_whole(path, array):
+    """Leave what a kill leaves between the last shard and the new name of the folder."""
+    ps.from_arrays(array).write(path, shard_rows=100)
+    path.rename(path.with_name(f".{path.name}.penstock-part"))
+
+
+def test_a_whole_folder_that_was_never_renamed_is_used_if_it_is_the_same(tmp_path):
+    left_whole(tmp_path / "out", np.arange(1000))
+    file = tmp_path / ".out.penstock-part" / "value-00000.npy"
+    before = file.stat().st_mtime_ns
+    ps.from_arrays(np.arange(1000)).write(tmp_path / "out", shard_rows=100)
+    assert (tmp_path / "out" / "value-00000.npy").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_whole_folder_that_was_never_renamed_is_not_used_if_it_is_another(lost, tmp_path):
+    left_whole(tmp_path / "out", np.arange(1000))
+    if lost:
+        (tmp_path / ".out.penstock-part" / "value-00003.npy").unlink()
+    array = np.arange(1000) * (1 if lost else 3)
+    with pytest.warns(ps.PenstockWarning, match="the 10 finished shards"):
+        ps.from_arrays(array).write(tmp_path / "out", shard_rows=100)
+    assert_same(run(ps.from_files(tmp_path / "out")), list(array))
 
 
 WRITER = """

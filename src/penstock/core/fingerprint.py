@@ -25,30 +25,59 @@ def _digest(value: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def made_from(node: Node) -> dict[str, Any]:
-    """Return what the rows of a chain are made from, as JSON: the stages, and the files with size and version.
+def made_from(node: Node, *, key: str | None = None, run: str | None = None) -> dict[str, Any]:
+    """Return what the rows of a chain are made from, as JSON: the stages, and what proves each input.
 
-    A function counts by its name alone: what it does can't be compared. Each stage is listed with its call as
-    text, for messages, and with a digest of its fingerprint; only the digest is compared. The version of a file
-    is the time of its last change, or its ETag.
+    Each stage is listed with its call as text, for messages, and with a digest of its fingerprint; only the digest
+    is compared. Each input is listed as [what it is, what is compared, why nothing can be]. This reads arrays in
+    memory. A `key` stands for the user's functions, and for all that can't be compared; `run` for this very chain.
     """
-    files = []
+    inputs = []
     for item in walk(node):
-        for location in item.locations:
-            version = location.etag if location.mtime_ns is None else location.mtime_ns
-            files.append([location.name, location.size, version])
+        for one in item.evidence():
+            if key is not None and one.kind == "code":
+                continue
+            found, why = one.found()
+            if found is not None or key is None:
+                inputs.append([one.what, found, why])
     return {
         "fingerprint": fingerprint(node),
         "stages": [[item.describe(), _digest(item.fingerprint())] for item in walk(node)],
-        "files": files,
+        "inputs": inputs,
+        "key": key,
+        "run": run,
     }
 
 
+def doubts(made: dict[str, Any]) -> str:
+    """Return the first input that another run can't compare with its own; '' if all can be."""
+    for what, found, why in made["inputs"]:
+        if found is None:
+            return _doubt(what, why)
+    return ""
+
+
+def doubtful_code(node: Node) -> str:
+    """Return the first function that another run can't compare with its own; '' if all can be. Reads no array."""
+    for item in walk(node):
+        for one in item.evidence():
+            why = one.found()[1] if one.kind == "code" else ""
+            if why:
+                return _doubt(one.what, why)
+    return ""
+
+
+def _doubt(what: str, why: str) -> str:
+    return f"{what} can't be compared: {why}"
+
+
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Return what is different between two results of `made_from`; '' if nothing is."""
+    """Return what is different between two results of `made_from`, or can't be compared; '' if all is the same."""
     was, stages = list(before.get("stages", [])), now["stages"]
-    if not all(isinstance(stage, list) for stage in was):
+    if "inputs" not in before or not all(isinstance(stage, list) for stage in was):
         return "it was made by another version of penstock"
+    if before.get("key") != now["key"]:
+        return f"it was made with key={before.get('key')!r}, and the dataset now has key={now['key']!r}"
     for number, (call, digest) in enumerate(stages):
         if number >= len(was):
             return f"stage {call} was added"
@@ -56,17 +85,32 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
             return f"it was made by {was[number][0]}, and the dataset now has {call}"
     if len(was) > len(stages):
         return f"stage {was[len(stages)][0]} is gone"
-    old = {name: (size, version) for name, size, version in before.get("files", [])}
-    for name, size, version in now["files"]:
-        if name not in old:
-            return f"file {name} was not among its inputs"
-        if old[name][0] != size:
-            return f"file {name} had {old[name][0]} bytes, and has {size} now"
-        if old[name][1] != version:
-            return f"file {name} was written to since"
-    gone = old.keys() - {name for name, *_ in now["files"]}
-    if gone:
-        return f"file {min(gone)} is no longer among its inputs"
-    if before.get("fingerprint") != now["fingerprint"]:
+    is_same_run = now["run"] is not None and before.get("run") == now["run"]
+    change = _changed_input(before["inputs"], now["inputs"], is_same_run=is_same_run)
+    if not change and before.get("fingerprint") != now["fingerprint"]:
         return "the rows, seeds or arguments of its stages are different"
+    return change
+
+
+def _changed_input(old: list[Any], new: list[Any], *, is_same_run: bool) -> str:
+    names, now = [one[0] for one in old], [one[0] for one in new]
+    if names != now:
+        added, gone = set(now) - set(names), set(names) - set(now)
+        if added:
+            return f"{min(added)} was not among its inputs"
+        return f"{min(gone)} is no longer among its inputs" if gone else "its inputs are others"
+    for (what, was, _), (_, found, why) in zip(old, new, strict=True):
+        if was is None or found is None:
+            if not (is_same_run and was is found):
+                return _doubt(what, why or "it could not be when that was written")
+        elif was != found:
+            return _words(what, was, found)
     return ""
+
+
+def _words(what: str, was: Any, found: Any) -> str:
+    if not what.startswith("file "):
+        return f"{what} is not what it was"
+    if was[0] != found[0]:
+        return f"{what} had {was[0]} bytes, and has {found[0]} now"
+    return f"{what} was written to since"

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.core.arrays import Index, spans
 from penstock.core.blocks import Block
 from penstock.core.clock import Clock
+from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
@@ -127,19 +128,8 @@ class FileVersion(Protocol):
         """The last part of its path."""
         ...
 
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        ...
-
-    @property
-    def mtime_ns(self) -> int | None:
-        """When it was last written, if it is a local file."""
-        ...
-
-    @property
-    def etag(self) -> str | None:
-        """What a server calls this version, if it says."""
+    def identity(self) -> list[Any]:
+        """Return its bytes, and what tells this version from others, as JSON; raise Unproven if nothing does."""
         ...
 
 
@@ -194,6 +184,11 @@ class Node(ABC):
 
         States and caches are compared by it, so it holds no wording that a later version might change.
         """
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield what proves that the rows of another run are made from the same; inputs not included."""
+        for one in self.locations:
+            yield Evidence(f"file {one.name}", one.identity, "file")
 
     def cache_nbytes(self) -> dict[int, int]:
         """Return the bytes of each cache in memory that has to be filled yet, by the id of its store.

@@ -1,10 +1,12 @@
 """Files and folders that appear whole or not at all, whatever happens while they are written."""
 
 import contextlib
+import ctypes
 import errno
 import os
+import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,10 +20,12 @@ __all__ = [
     "check_space",
     "is_empty_folder",
     "remove_leftovers",
+    "swap_folders",
 ]
 
 # How many names are tried if a cleaner in another container removes each before it is locked.
 _NUM_TRIES = 5
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Of the kernel's renameat2.
 
 
 @contextlib.contextmanager
@@ -62,12 +66,14 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def atomic_directory(
+    path: Path, *, replace: bool = False, discard: Callable[[Path], None] = remove
+) -> Iterator[Path]:
     """Give a folder to fill, which appears as `path` when the block ends without an error.
 
     Like `atomic_file`. Of several processes that make the same folder, one wins, and the others get
-    a TargetExistsError when they are done. With `replace`, what was at `path` is moved aside first
-    and removed afterwards: for a moment there is nothing at `path`.
+    a TargetExistsError when they are done. With `replace`, the new folder and the old one change places,
+    and `discard` removes the old one; if it raises, they change places again.
     """
     path = Path(path).absolute()
     with _write_errors(path):
@@ -80,8 +86,8 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
             yield hidden
         with _write_errors(path):
             _sync_tree(hidden)
-            if replace and path.exists():
-                _swap(hidden, path)
+            if replace and os.path.lexists(path):
+                swap_folders(hidden, path, discard)
             else:
                 hidden.rename(path)
             _sync_folder(path.parent)
@@ -169,21 +175,48 @@ def _give_name(hidden: Path, path: Path, *, replace: bool) -> None:
         hidden.rename(path)
 
 
-def _swap(hidden: Path, path: Path) -> None:
-    """Put `hidden` where `path` is, and remove what was there."""
-    aside = unfinished(path)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def swap_folders(new: Path, path: Path, discard: Callable[[Path], None]) -> None:
+    """Put the folder `new` where `path` is, and let `discard` remove what was there; if it raises, all is as before.
+
+    On local file systems there is always one of both at `path`. Others can't exchange names: there the old folder
+    is moved aside first, to a name that no cleaner removes, so that a crash in between loses neither.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        lock(fd, path)  # so that no cleaner takes it for a leftover while it may have to come back
-        path.rename(aside)
+        lock(fd, path)  # So that no cleaner takes it for a leftover while it may have to come back.
+        if _exchange(new, path):
+            old = new
+        else:
+            old = path.with_name(f".{path.name}.{secrets.token_hex(4)}.penstock-old")
+            path.rename(old)
+            try:
+                new.rename(path)
+            except BaseException:
+                old.rename(path)
+                raise
         try:
-            hidden.rename(path)
+            discard(old)
         except BaseException:
-            aside.rename(path)
+            if not _exchange(old, path):
+                path.rename(new)
+                old.rename(path)
             raise
-        remove(aside)
     finally:
         os.close(fd)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two paths change places in one step; return False if this file system can't."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if not renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def _sync_tree(folder: Path) -> None:

@@ -29,6 +29,11 @@ def unfinished(target: Path) -> Path:
     return target.with_name(f".{prefix}.{own}.penstock-tmp")
 
 
+def is_unfinished_name(name: str) -> bool:
+    """Return whether a file or folder is called as `unfinished` calls them."""
+    return _NAME.fullmatch(name) is not None
+
+
 def lock(fd: int, path: Path) -> bool:
     """Lock an open unfinished file or folder; return False if a cleaner removes or removed it."""
     try:
@@ -52,7 +57,7 @@ def remove_leftovers(folder: Path) -> list[Path]:
     removed = []
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if _NAME.fullmatch(entry.name)]
+            names = [entry.name for entry in entries if is_unfinished_name(entry.name)]
     except OSError:
         return []
     for name in names:

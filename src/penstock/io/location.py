@@ -1,10 +1,14 @@
 """Where one file is, and which version of it was seen there."""
 
+import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+from penstock.core.evidence import Unproven
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # How fsspec names a file in a file: zip://x.npy::https://host/a.zip. An IPv6 host has ::
@@ -60,6 +64,7 @@ class Location:
         size: How many bytes it has.
         mtime_ns: When a local file was last written; None if later writes are expected.
         etag: The server's name for this version, if it gives one.
+        inode: The number of a local file in its file system, which a file put in its place does not have.
         is_directory: Whether this is a folder that is read as one thing, such as a Zarr store.
         storage_options: What fsspec needs to know to read it, such as credentials; never printed.
     """
@@ -70,6 +75,7 @@ class Location:
     etag: str | None = None
     is_directory: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    inode: int | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -82,6 +88,16 @@ class Location:
         path = split_chain(without_secrets(self.url))[0].removesuffix("?...")
         return path.rstrip("/").rpartition("/")[2]
 
+    def identity(self) -> list[Any]:
+        """Return its bytes, and what tells this version from others, as JSON; raise Unproven if nothing does."""
+        if self.is_directory and not self.is_remote:
+            return _identity_of_folder(self.url)
+        if self.mtime_ns is not None and not self.is_directory:
+            return [self.size, self.mtime_ns, self.inode]
+        if self.etag is None:
+            raise Unproven("no version of it is known")
+        return [self.size, self.etag]
+
     @property
     def suffix(self) -> str:
         """The end of its name in lower case, `.npy`, or '' without one."""
@@ -90,3 +106,21 @@ class Location:
 
     def __str__(self) -> str:
         return without_secrets(self.url)
+
+
+def _identity_of_folder(root: str) -> list[Any]:
+    """Return the bytes of all files in a folder, and a digest of their names and versions."""
+    found = hashlib.blake2b(digest_size=16)
+    total = 0
+    for place, folders, names in os.walk(root, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(place, name)  # noqa: PTH118  There may be millions.
+            try:
+                one = os.stat(path)  # noqa: PTH116
+            except FileNotFoundError:
+                continue  # Removed since it was listed, or a link to nowhere.
+            total += one.st_size
+            words = f"{os.path.relpath(path, root)} {one.st_size} {one.st_mtime_ns} {one.st_ino}\n"
+            found.update(words.encode("utf-8", "surrogateescape"))
+    return [total, found.hexdigest()]

@@ -16,8 +16,6 @@ from penstock.io.sizes import READ_NBYTES
 from penstock.shards.layout import ArrayLayout
 from penstock.sources.reading.run_checks import CASTAGNOLI
 
-ENDING = ".crc32c"
-"""What follows the name of an array's file in that of its checksums: not .npy, or a glob would take it for data."""
 LAYOUT = ArrayLayout("", np.dtype("<u4"), ())
 _SHARE = 8  # Where the size of a row is only estimated, so many runs make a read.
 

@@ -1,26 +1,49 @@
-"""A folder of shards while it is being filled: a lock, a journal of finished shards, a manifest last.
+"""A folder of shards while it is being filled: a lock, a journal of what was begun and finished, a manifest last.
 
-The process that fills the folder holds a lock on it, which the kernel releases when the process dies. Finished
-shards are listed in the journal, so that the next process goes on after them. Files of unfinished shards have
-hidden names, and are removed.
+The process that fills the folder holds a lock on it, which the kernel releases when the process dies. The next process
+goes on after the shards that the journal lists as finished, if they were made from the same. Of all else in the folder
+only files that the journal lists are removed: others are not ours.
 """
 
 import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import TargetExistsError
+from penstock.core.fingerprint import changes
+from penstock.errors import PenstockError, TargetExistsError
 from penstock.io.failures import write_failure
+from penstock.shards import journal
+from penstock.shards.journal import Journal, begin_line, read_journal
 from penstock.shards.layout import FieldLayout
-from penstock.shards.manifest import NAME, Manifest, shard_from_json, shard_to_json
-from penstock.shards.writing import ShardRecord, ShardWriter
+from penstock.shards.manifest import NAME, Manifest, fields_to_json
+from penstock.shards.ownership import is_ours, own_manifest, remove_files
+from penstock.shards.writing import ShardRecord, ShardWriter, hidden_name
 
-JOURNAL = ".unfinished.jsonl"
-_FRESH = f"{JOURNAL}.new"
+Head = dict[str, Any]
+"""What the rows of a folder are, and what they are made from, as JSON."""
+Changed = Callable[[Head, Head], str]
+"""Takes the head of what is there, and that of now; returns what is different, '' if nothing is. May raise instead."""
+
+
+def head_of(made_from: dict[str, Any], row: Any, layouts: Sequence[FieldLayout]) -> Head:
+    """Return what the rows of a folder are, and what they are made from, as JSON."""
+    head = {"made_from": made_from, "row": row, "fields": fields_to_json(layouts)}
+    return dict(json.loads(json.dumps(head)))
+
+
+def changes_of_heads(before: Head, now: Head) -> str:
+    """Return what is different between two heads, or can't be compared; '' if all is the same."""
+    change = changes(before["made_from"], now["made_from"])
+    if not change and any(before.get(one) != now[one] for one in ("row", "fields")):
+        change = "its rows have other fields"
+    wanted = now["made_from"].get("shard_rows")  # Of no matter to who only reads.
+    if not change and wanted is not None and before["made_from"].get("shard_rows") != wanted:
+        change = "its shards have another number of rows"
+    return change
 
 
 class ShardFolder:
@@ -31,19 +54,40 @@ class ShardFolder:
         self.layouts = tuple(layouts)
         self.run_rows = run_rows
         """How many rows each checksum of a new shard covers."""
-        self.finished: dict[int, ShardRecord] = {}
-        self.cursors: dict[int, Any] = {}
-        """Where the input stood after each finished shard."""
+        self.started_over = ""
+        """Why finished shards that were there are not used, and how many there were; '' if there were none."""
+        self._journal = Journal({})
         self._fd = fd
-        self._journal = -1
+        self._file = -1
+
+    @property
+    def head(self) -> Head:
+        """What the rows are, and what they are made from."""
+        return self._journal.head
+
+    @property
+    def finished(self) -> dict[int, ShardRecord]:
+        """The finished shards, by number."""
+        return self._journal.finished
+
+    @property
+    def cursors(self) -> dict[int, Any]:
+        """Where the input stood after each finished shard."""
+        return self._journal.cursors
 
     @staticmethod
     def open(
-        path: Path, layouts: Sequence[FieldLayout], inputs: dict[str, Any], *, run_rows: int
+        path: Path,
+        layouts: Sequence[FieldLayout],
+        find_head: Callable[[], Head],
+        changed: Changed,
+        *,
+        run_rows: int,
     ) -> "ShardFolder | None":
-        """Return the folder, with the shards finished from the same `inputs`; None if another process fills it.
+        """Return the folder, with its finished shards; None if another process fills it.
 
-        An unfinished folder that was made from other inputs is emptied first.
+        What the rows are made from is only found out if no other process does. What `changed` says is different is
+        removed first, as far as it is ours.
         """
         try:
             fd = _lock(path)
@@ -53,7 +97,11 @@ class ShardFolder:
             return None
         folder = ShardFolder(path, fd, layouts, run_rows)
         try:
-            folder._start(json.loads(json.dumps(inputs)))
+            folder._journal.head = find_head()
+            folder._start(changed)
+        except PenstockError:
+            folder.close()
+            raise
         except OSError as error:
             folder.close()
             raise write_failure(error, file=str(path)) from error
@@ -67,92 +115,110 @@ class ShardFolder:
         """Whether all of it is finished: it has a manifest."""
         return (self.path / NAME).exists()
 
-    def _start(self, inputs: Any) -> None:
-        journal = self.path / JOURNAL
-        if self.is_whole:
-            return
-        lines = _lines(journal)
+    def _start(self, changed: Changed) -> None:
         if not is_ours(self.path):
             cure = "Remove it, or choose another path."
             raise TargetExistsError(
                 "this folder holds something else", file=str(self.path), cure=cure
             )
-        if lines and lines[0] == inputs:
-            for line in lines[1:]:
-                self.finished[line["shard"]] = shard_from_json(line)
-                self.cursors[line["shard"]] = line["cursor"]
-        self._remove_strays()
+        whole, before = own_manifest(self.path), read_journal(self.path)
+        if whole is None and self.is_whole:
+            raise _not_ours(self.path / NAME)
+        if whole is not None:
+            head = head_of(whole.made_from, whole.row, whole.layouts)
+            change = changed(head, self.head)
+            if not change and all(map(self._is_there, whole.shards)):
+                remove_files(self.path, {journal.NAME})  # A kill came right after the manifest.
+                return
+            self._start_over(len(whole.shards), change or "files of it are missing")
+            names = {name for shard in whole.shards for name in shard.files}
+            remove_files(self.path, names | {NAME})
+        if before is not None:
+            self._go_on(before, changed)
         # The journal is written anew: its last line may be cut off.
-        text = [json.dumps(inputs)]
-        text += [self._line(number) for number in self.finished]
-        fresh = self.path / _FRESH
-        fresh.write_text("\n".join(text) + "\n")
-        fresh.replace(journal)
-        self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._journal.write(self.path)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self.path / journal.NAME, flags)
 
-    def _remove_strays(self) -> None:
-        """Remove all files but those of finished shards (nobody else may write here); forget shards that lack files."""
-        listed = {name for shard in self.finished.values() for name in shard.files} | {JOURNAL}
-        for entry in list(self.path.iterdir()):
-            if entry.name not in listed:
-                entry.unlink()
-        for number, shard in list(self.finished.items()):
-            if not all(_has_size(self.path / n, one.nbytes) for n, one in shard.files.items()):
-                del self.finished[number], self.cursors[number]
+    def _go_on(self, before: Journal, changed: Changed) -> None:
+        """Take over finished shards if they were made from the same; remove all other files that were begun."""
+        good = {n: one for n, one in before.finished.items() if self._is_there(one)}
+        change = changed(before.head, self.head) if good else ""
+        if change:
+            self._start_over(len(good), change)
+        else:
+            self.finished.update(good)
+            self.cursors.update((number, before.cursors[number]) for number in good)
+        kept = {name for shard in self.finished.values() for name in shard.files}
+        gone = before.names - kept
+        remove_files(self.path, gone | set(map(hidden_name, gone)))
+        self._journal.names = kept
 
-    def _line(self, number: int) -> str:
-        cursor = self.cursors[number]
-        return json.dumps(
-            {"shard": number, "cursor": cursor, **shard_to_json(self.finished[number])}
-        )
+    def _start_over(self, count: int, change: str) -> None:
+        what = f"the {count} finished shards" if count > 1 else "the finished shard"
+        self.started_over = f"{what} in {self.path} could not be used: {change}"
+
+    def _is_there(self, shard: ShardRecord) -> bool:
+        return all(_has_size(self.path / name, one.nbytes) for name, one in shard.files.items())
 
     def shard(self, number: int, start: int) -> ShardWriter:
-        """Return a new shard to write to, whose first row is row `start` of all."""
+        """Return a new shard to write to, whose first row is row `start` of all.
+
+        Raise if a file of someone else's has the name of one of its files.
+        """
+        names = [name for layout in self.layouts for name in layout.file_names(number)]
+        for name in (*names, *map(hidden_name, names)):
+            path = self.path / name
+            if name in self._journal.names and not path.is_dir():
+                path.unlink(missing_ok=True)  # Of a shard that is written again.
+            elif os.path.lexists(path):
+                raise _not_ours(path)
+        self._append(begin_line(names))
+        self._journal.names.update((*names, *map(hidden_name, names)))
         return ShardWriter(self.path, number, self.layouts, start=start, run_rows=self.run_rows)
 
     def record(self, shard: ShardWriter, cursor: Any = None) -> None:
         """Finish a shard, and list it in the journal once its files are on disk."""
         self.finished[shard.number] = shard.finish()
         self.cursors[shard.number] = cursor
+        self._append(self._journal.line(shard.number))
+
+    def _append(self, line: str) -> None:
         try:
-            os.write(self._journal, (self._line(shard.number) + "\n").encode())
-            os.fdatasync(self._journal)
+            os.write(self._file, line.encode())
+            os.fdatasync(self._file)
         except OSError as error:
             raise write_failure(error, file=str(self.path)) from error
 
-    def seal(self, row: Any, made_from: dict[str, Any]) -> Manifest:
+    def seal(self) -> Manifest:
         """Write the manifest: the folder is whole from now on."""
         shards = tuple(self.finished[number] for number in sorted(self.finished))
-        manifest = Manifest(row, self.layouts, shards, made_from)
+        head = self.head
+        manifest = Manifest(head["row"], self.layouts, shards, head["made_from"])
         manifest.write(self.path)
         with contextlib.suppress(OSError):
-            (self.path / JOURNAL).unlink()
+            (self.path / journal.NAME).unlink()
         return manifest
 
     def close(self) -> None:
         """Release the lock, so that others may fill the folder; if no shard is finished, remove the folder."""
-        if self._journal >= 0:
-            os.close(self._journal)
-            self._journal = -1
-        if self._fd >= 0:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
             if not self.finished and not self.is_whole:
                 with contextlib.suppress(OSError):
-                    (self.path / JOURNAL).unlink(missing_ok=True)
-                    self.path.rmdir()
+                    (self.path / journal.NAME).unlink()
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):  # Nearly always: it is not empty.
+                self.path.rmdir()
             os.close(self._fd)
             self._fd = -1
 
 
-def is_unfinished(folder: Path) -> bool:
-    """Return whether penstock began to fill a folder, and never finished."""
-    return (folder / JOURNAL).exists() and not (folder / NAME).exists()
-
-
-def is_ours(folder: Path) -> bool:
-    """Return whether a folder is empty, or filled by penstock, or being filled."""
-    is_empty = next(folder.iterdir(), None) is None
-    # In the order in which another process makes these files: none is removed before the next is there.
-    return is_empty or any((folder / name).exists() for name in (_FRESH, JOURNAL, NAME))
+def _not_ours(path: Path) -> TargetExistsError:
+    cure = "Move it elsewhere, or choose another path."
+    problem = "this was not written by penstock, and is not overwritten"
+    return TargetExistsError(problem, file=str(path), cure=cure)
 
 
 def _lock(path: Path) -> int | None:
@@ -175,21 +241,6 @@ def _lock(path: Path) -> int | None:
             os.close(fd)
             raise
         os.close(fd)
-
-
-def _lines(journal: Path) -> list[Any] | None:
-    """Return the lines of a journal, up to one that is cut off; None if there is no journal."""
-    try:
-        text = journal.read_text()
-    except FileNotFoundError:
-        return None
-    lines = []
-    for line in text.splitlines():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            break
-    return lines
 
 
 def _has_size(path: Path, nbytes: int) -> bool:

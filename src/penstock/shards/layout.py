@@ -16,6 +16,8 @@ import numpy as np
 
 from penstock.core.spec import ArraySpec
 
+CHECKS = ".crc32c"
+"""What follows the name of an array's file in that of its checksums: not .npy, or a glob would take it for data."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _MAX_STEM = 100  # A file name has at most 255 bytes, and what follows the stem takes up to 40.
 _ROLES = ("", ".values", ".offsets", ".shapes", ".items")
@@ -82,6 +84,11 @@ class FieldLayout:
         if self.has_items:
             found["items"] = ArrayLayout(".items", _INT, ())
         return found
+
+    def file_names(self, shard: int) -> list[str]:
+        """Return the names of all files that a shard has of this field: of its arrays, and of their checksums."""
+        arrays = [self.file_name(role, shard) for role in self.arrays]
+        return [*arrays, *(f"{name}{CHECKS}" for name in arrays)]
 
     def file_name(self, role: str, shard: int) -> str:
         """Return the name of one file: 'x-00003.npy'."""

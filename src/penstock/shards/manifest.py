@@ -8,7 +8,7 @@ It is written last, in one step: a folder without a manifest is not whole.
      "shards": [{"num_rows": 5, "run_rows": 83, "first_run_rows": 83,
                  "files": {"image-00000.npy": {"nbytes": ..., "crc32": "0c5d..."},
                            "image-00000.npy.crc32c": {"nbytes": ..., "crc32": "a61b..."}, ...}}],
-     "made_from": {"fingerprint": "...", "stages": [...], "files": [...]}}
+     "made_from": {"fingerprint": "...", "stages": [...], "inputs": [...], ...}}
 
 `row` is the nest of a row; a list stands for a tuple. `crc32` is that of the array's bytes, as
 `zlib.crc32(np.load(file))` computes it. The file beside an array, itself a `.npy`, has a CRC32C for each run of
@@ -64,7 +64,7 @@ class Manifest:
             "version": VERSION,
             "num_rows": self.num_rows,
             "row": self.row,
-            "fields": {layout.stem: _field_to_json(layout) for layout in self.layouts},
+            "fields": fields_to_json(self.layouts),
             "shards": [shard_to_json(shard) for shard in self.shards],
             "made_from": self.made_from,
         }
@@ -158,6 +158,11 @@ def _nest_to_json(nest: Any) -> Any:
                 "rename it first with map."
             )
     return {_PAIRS: [[key, _nest_to_json(one)] for key, one in nest.items()]}
+
+
+def fields_to_json(layouts: Sequence[FieldLayout]) -> dict[str, Any]:
+    """Return the fields of a row as JSON."""
+    return {layout.stem: _field_to_json(layout) for layout in layouts}
 
 
 def _field_to_json(layout: FieldLayout) -> dict[str, Any]:

@@ -17,9 +17,8 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import read_bytes
-from penstock.shards.checks import ENDING
-from penstock.shards.folder import is_unfinished
-from penstock.shards.layout import FieldLayout
+from penstock.shards import journal
+from penstock.shards.layout import CHECKS, FieldLayout
 from penstock.shards.manifest import MAX_NBYTES, NAME, Manifest, parse_manifest, row_from_json
 from penstock.shards.varying import StoredEntries, VaryingRows, average_nbytes
 from penstock.shards.writing import ShardRecord
@@ -46,7 +45,7 @@ def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> File
     elif (Path(text).expanduser() / NAME).is_file():
         folder = str(Path(text).expanduser())
     else:
-        if is_unfinished(Path(text).expanduser()):
+        if journal.read_journal(Path(text).expanduser()) is not None:
             raise DataError(
                 "this folder was never finished: whatever wrote it was interrupted",
                 file=text,
@@ -142,13 +141,13 @@ def _checks_of(location: Location, shard: ShardRecord, cure: str | None) -> RunC
     """Return the checksums of the array in a file; None if there are none, or they shall not be compared."""
     if cure is None or not shard.run_rows or not shard.num_rows:
         return None
-    name = f"{location.name}{ENDING}"
+    name = f"{location.name}{CHECKS}"
     if name not in shard.files:
         problem = "the manifest does not list its checksums"
         raise DataError(problem, file=str(location), cure=cure)
     record = shard.files[name]
     beside = replace(
-        location, url=f"{location.url}{ENDING}", size=record.nbytes, mtime_ns=None, etag=None
+        location, url=f"{location.url}{CHECKS}", size=record.nbytes, mtime_ns=None, etag=None
     )
     grid = RunGrid(shard.num_rows, shard.run_rows, shard.first_run_rows)
     return RunChecks(str(location), beside, record.crc32, grid, cure)

@@ -94,6 +94,9 @@ class VaryingRows(Leaf):
         self.num_rows = num_rows
         self.arrays = arrays
         self.how = how
+        self.files = tuple(
+            one.location for one in arrays.values() if isinstance(one, StoredEntries)
+        )
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Read a slice at once, and scattered rows in as few runs as is sensible."""

@@ -17,8 +17,8 @@ from penstock.core.columns import Column, Fixed, Ragged, Text
 from penstock.io.failures import write_failure
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate
-from penstock.shards.checks import ENDING, LAYOUT, RunSums
-from penstock.shards.layout import ArrayLayout, FieldLayout
+from penstock.shards.checks import LAYOUT, RunSums
+from penstock.shards.layout import CHECKS, ArrayLayout, FieldLayout
 
 # Written pages count against a container's memory until they are on disk.
 _FLUSH_NBYTES = 32 << 20
@@ -46,19 +46,24 @@ class ShardRecord:
     """How many rows the first checksum covers: runs go on from one shard to the next."""
 
 
+def hidden_name(name: str) -> str:
+    """Return what a file is called until it is finished."""
+    return f".{name}.unfinished"
+
+
 class ArrayFile:
     """An `.npy` file that grows; it has a hidden name until it is finished."""
 
     def __init__(self, folder: Path, name: str, layout: ArrayLayout) -> None:
         self.path = folder / name
-        self.hidden = folder / f".{name}.unfinished"
+        self.hidden = folder / hidden_name(name)
         self.layout = layout
         self.num_entries = 0
         self.crc32 = 0
         self.sums = RunSums()
         self.header = format_header(layout.dtype, (0, *layout.shape))
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self.fd = os.open(self.hidden, flags, 0o666)
         except OSError as error:
             raise write_failure(error, file=str(self.path)) from error
@@ -180,7 +185,7 @@ class ShardWriter:
         """Bring all files to the disk, and give them their names."""
         records = {file.path.name: file.finish() for files in self.files for file in files.values()}
         records |= {
-            f"{file.path.name}{ENDING}": self._write_checks(file)
+            f"{file.path.name}{CHECKS}": self._write_checks(file)
             for files in self.files
             for file in files.values()
         }
@@ -192,7 +197,7 @@ class ShardWriter:
     def _write_checks(self, file: ArrayFile) -> FileRecord:
         """Write the checksums of one array to a file beside it."""
         is_open = self.num_rows > 0 and (self.start + self.num_rows) % self.run_rows > 0
-        checks = ArrayFile(self.folder, f"{file.path.name}{ENDING}", LAYOUT)
+        checks = ArrayFile(self.folder, f"{file.path.name}{CHECKS}", LAYOUT)
         is_finished = False
         try:
             checks.append(file.sums.all(with_open=is_open))

@@ -1,11 +1,12 @@
 """Rows of arrays that the user has: in memory, lazy, or as lists of bytes, str or arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.core.blocks import Block
+from penstock.core.evidence import Evidence
 from penstock.core.lazy import lazy
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Rows, RowSet, Runs, count
@@ -68,6 +69,11 @@ class Arrays(Rows):
         """Return the fields, the number of rows and, on storage, the sizes that a shuffle's windows depend on."""
         specs = [field.spec.to_json() for field in self.fields]
         return ["arrays", specs, self.num_rows, *([grain_words(self)] if self.grains else [])]
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield each array."""
+        for leaf, name in zip(self.leaves, field_names(self.structure), strict=True):
+            yield Evidence(f"array {name!r} of from_arrays", leaf.proof, "values")
 
     def choice(self) -> str:
         """Return how the arrays are read."""

@@ -9,6 +9,7 @@ from typing import Any
 from penstock._native import RowFiller
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
+from penstock.core.evidence import Evidence, unproven
 from penstock.core.fields import Field
 from penstock.core.nest import field_names, flatten, plain_keys
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
@@ -143,6 +144,11 @@ class GeneratorFlow(Flow):
         """Return the name of the function and the spec of the rows."""
         specs = [field.spec.to_json() for field in self.fields]
         return ["generator", self.function.name, self.num_rows, specs]
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield that nothing can be proven: a generator may read anything."""
+        why = "what a generator yields may depend on anything"
+        yield Evidence(self.function.describe(), unproven(why), "code")
 
 
 class _Filler:

@@ -9,6 +9,8 @@ import numpy as np
 from penstock.core.arrays import Array
 from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Fixed, column_of
+from penstock.core.digests import array_digest
+from penstock.core.evidence import Evidence
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, RowSet, as_index
@@ -149,6 +151,11 @@ class ImageRows(SkippableRows):
         """Return the classes and names of the files."""
         names = [location.name for location in self.locations]
         return ["images", list(self.classes), names, self.image.spec.to_json(), list(self.names)]
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield the files, and the labels: these are names of folders, which a file can be moved between."""
+        yield from super().evidence()
+        yield Evidence("the labels of the images", lambda: array_digest(self.labels), "values")
 
     def choice(self) -> str:
         """Return how they are read, and which label is which folder."""

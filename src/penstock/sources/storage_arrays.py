@@ -60,7 +60,7 @@ def _mapped(array: Array) -> Leaf | None:
         return None
     # A file that is mapped for writing may change; one that is mapped for reading should not.
     mtime = found.st_mtime_ns if root.mode == "r" else None
-    location = Location(str(root.filename), found.st_size, mtime_ns=mtime)
+    location = Location(str(root.filename), found.st_size, mtime_ns=mtime, inode=found.st_ino)
     direct = root.mode == "r" and found.st_size > page_cache_room()
     width = array.nbytes // len(array)
     if rows_are_contiguous(array) and (len(array) == 1 or array.strides[0] == width):

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
+from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import ENDLESS, Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
@@ -89,6 +90,10 @@ class Filter(Stage):
     def call_once(self, structure: Structure, leaves: Any) -> Any:
         """Call the function with one row, as a trial."""
         return call(self.function, structure, leaves, None)
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield the function."""
+        yield self.function.evidence()
 
 
 class FilteredFlow(StageFlow):

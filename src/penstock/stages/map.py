@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
+from penstock.core.evidence import Evidence
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import (
@@ -157,6 +158,10 @@ class Map(Stage):
     def fingerprint(self) -> Any:
         """Return the name of the function, not its code: a comment may change between runs."""
         return ["map", self.function.name, self.seed, self.skip]
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield the function."""
+        yield self.function.evidence()
 
 
 def call(

@@ -1,23 +1,25 @@
 """write(format="npy"): a folder of plain `.npy` shards and a manifest, which NumPy alone can read."""
 
 import os
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.core.fingerprint import fingerprint, made_from
+from penstock.core.fingerprint import doubts, fingerprint, made_from
 from penstock.core.nest import field_names
 from penstock.core.rows import Node
 from penstock.core.state import State
 from penstock.engine.stream import Stream
-from penstock.errors import TargetExistsError, WriteError
-from penstock.io.atomic import is_empty_folder
+from penstock.errors import PenstockWarning, TargetExistsError, WriteError
+from penstock.io.atomic import is_empty_folder, swap_folders
 from penstock.io.failures import write_failure
-from penstock.io.leftovers import remove
 from penstock.memory import allocate_plain
 from penstock.shards.checks import run_rows_of
-from penstock.shards.folder import ShardFolder, is_unfinished
+from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
 from penstock.shards.layout import layouts_of
-from penstock.shards.manifest import NAME, row_to_json
+from penstock.shards.manifest import row_to_json
+from penstock.shards.ownership import check_target, discard
 from penstock.shards.sequence import ShardSequence, default_shard_rows
 from penstock.writers.job import Job
 from penstock.writers.progress import Advance, progress_bar
@@ -26,35 +28,54 @@ from penstock.writers.progress import Advance, progress_bar
 def write(job: Job) -> None:
     """Write all rows; the folder appears under its name when it is whole.
 
-    Until then, it is a hidden folder beside that name, and the next call goes on after the shards finished there.
+    Until then, it is a hidden folder beside that name, and the next call goes on after the shards finished there, if
+    they are proven to be made from the same; else it starts over, and says so.
     """
-    _check_target(job)
-    row = row_to_json(job.node.structure, _layouts(job.node))
-    inputs = made_from(job.node)
+    check_target(job.path, overwrite=job.overwrite)
     hidden = job.path.with_name(f".{job.path.name}.penstock-part")
+    if hidden.is_symlink():
+        problem = "this is where unfinished shards go, and it is a link"
+        raise TargetExistsError(problem, file=str(hidden), cure="Remove the link.")
     folder = ShardFolder.open(
         hidden,
         _layouts(job.node),
-        {"made_from": inputs, "shard_rows": _shard_rows(job)},
+        partial(_head, job),
+        changes_of_heads,
         run_rows=run_rows_of(job.node.fields),
     )
     if folder is None:
         cure = "Wait for it, or choose another path."
         raise WriteError("another process is writing this", file=str(job.path), cure=cure)
     try:
+        if folder.started_over:
+            text = f"write starts over: {folder.started_over}."
+            warnings.warn(text, PenstockWarning, stacklevel=3)
         if not folder.is_whole:
             _write_rows(job, folder)
-            folder.seal(row, inputs)
+            folder.seal()
         _put_in_place(hidden, job)
     except BaseException as error:
         if folder.finished:
-            error.add_note(
-                f"{len(folder.finished)} finished shards are kept in {hidden}: the same call goes on "
-                "from there. Remove that folder to start over."
-            )
+            error.add_note(_what_is_left(folder))
         raise
     finally:
         folder.close()
+
+
+def _head(job: Job) -> Head:
+    layouts = _layouts(job.node)
+    made = {**made_from(job.node), "shard_rows": _shard_rows(job)}
+    return head_of(made, row_to_json(job.node.structure, layouts), layouts)
+
+
+def _what_is_left(folder: ShardFolder) -> str:
+    doubt = doubts(folder.head["made_from"])
+    if doubt:
+        return f"The same call starts over, since {doubt}."
+    return (
+        f"{len(folder.finished)} finished shards are kept in {folder.path}: the same call goes on "
+        "from there. Remove that folder to start over."
+    )
 
 
 def _layouts(node: Node) -> Any:
@@ -98,29 +119,19 @@ def _drain(stream: Stream, shards: ShardSequence, advance: Advance) -> None:
         del parcel  # Its buffers are free for the next parcel.
 
 
-def _check_target(job: Job) -> None:
-    path = job.path
-    if not os.path.lexists(path) or is_empty_folder(path):
-        return
-    if not job.overwrite:
-        cure = "Remove it, choose another path, or write overwrite=True."
-        raise TargetExistsError("this exists already", file=str(path), cure=cure)
-    if not (path.is_dir() and ((path / NAME).exists() or is_unfinished(path))):
-        cure = "Remove it yourself if it may go, or choose another path."
-        raise TargetExistsError(
-            "this was not written by penstock, and is not overwritten", file=str(path), cure=cure
-        )
-
-
 def _put_in_place(hidden: Path, job: Job) -> None:
     try:
-        if job.overwrite and job.path.is_dir():
-            remove(job.path)
-        hidden.rename(job.path)
+        if job.overwrite and os.path.lexists(job.path) and not is_empty_folder(job.path):
+            check_target(job.path, overwrite=True)
+            swap_folders(hidden, job.path, discard)
+        else:
+            hidden.rename(job.path)
         fd = os.open(job.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+    except TargetExistsError:
+        raise
     except OSError as error:
         raise write_failure(error, file=str(job.path)) from error

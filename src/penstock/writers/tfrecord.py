@@ -1,6 +1,5 @@
 """write(format="tfrecord"): a folder of TFRecord files with a tf.train.Example for each row."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -16,16 +15,15 @@ from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
-from penstock.errors import TargetExistsError
 from penstock.io.atomic import atomic_directory
 from penstock.memory import allocate_plain
+from penstock.shards.ownership import check_target, discard, mark_files
 from penstock.shards.sequence import default_shard_rows
 from penstock.sources.tfrecord.codec import ExampleCodec
 from penstock.sources.tfrecord.features import Feature, FixedFeature, TensorFeature, VarFeature
 from penstock.writers.job import Job
 from penstock.writers.progress import progress_bar
 
-_OURS = re.compile(r"part-\d{5,}(-of-\d{5,})?\.tfrecord")
 _LISTED = {"float32", "int64"}  # Dtypes that a list of a tf.train.Example holds unchanged.
 
 
@@ -35,20 +33,21 @@ def write(job: Job) -> None:
     Takes the memory of a stream, and of one block of encoded records.
     """
     encoder = Encoder(job.node)
-    _check_target(job)
+    check_target(job.path, overwrite=job.overwrite)
     with (
-        atomic_directory(job.path, replace=job.overwrite) as folder,
+        atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
         progress_bar(
             job.path.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
         ) as advance,
         job.open_stream(None) as stream,
-        _Shards(folder, _ends(job), job.shards) as shards,
     ):
-        for parcel in stream.parcels():
-            data, offsets = encoder.encode(parcel.block, parcel.size)
-            shards.add(data, offsets)
-            advance(parcel.size, data.nbytes)
-            del parcel  # Its buffers are free for the next parcel.
+        with _Shards(folder, _ends(job), job.shards) as shards:
+            for parcel in stream.parcels():
+                data, offsets = encoder.encode(parcel.block, parcel.size)
+                shards.add(data, offsets)
+                advance(parcel.size, data.nbytes)
+                del parcel  # Its buffers are free for the next parcel.
+        mark_files(folder)
 
 
 class Encoder:
@@ -175,14 +174,3 @@ class _Shards:
         while kind is None and self.count is not None and self.number + 1 < self.count:
             self._next()
         self.file.close()
-
-
-def _check_target(job: Job) -> None:
-    """Raise if `overwrite` would replace something other than a folder of TFRecord shards."""
-    path = job.path
-    if not job.overwrite or not path.exists():
-        return
-    if not path.is_dir() or any(_OURS.fullmatch(one.name) is None for one in path.iterdir()):
-        cure = "Remove it yourself if it may go, or choose another path."
-        problem = "this is no folder of TFRecord shards, and is not overwritten"
-        raise TargetExistsError(problem, file=str(path), cure=cure)

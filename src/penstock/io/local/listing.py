@@ -43,7 +43,8 @@ def _locate(path: str, found: os.stat_result) -> Location:
     if not os.access(path, mode, effective_ids=os.access in os.supports_effective_ids):
         raise read_failure(PermissionError(errno.EACCES, ""), file=path)
     size = 0 if is_directory else found.st_size
-    return Location(path, size, mtime_ns=found.st_mtime_ns, is_directory=is_directory)
+    version = found.st_mtime_ns
+    return Location(path, size, mtime_ns=version, is_directory=is_directory, inode=found.st_ino)
 
 
 def _is_special(found: os.stat_result) -> bool:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.columns import column_of
+from penstock.core.evidence import Unproven
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError, FieldError, FileChangedError
+from penstock.errors import DataError, FieldError, FileChangedError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
+from penstock.io.paths import expand
 from penstock.sources.hdf5.handle import Handle, dataset_at, names_in, naming
 from penstock.sources.hdf5.value_types import UnreadableTypeError, ValueType, list_dtype, value_type
 from penstock.sources.reading.chunked import (
@@ -249,6 +251,20 @@ class OpenedDataset(Chunked):
             field = _field(dataset, self.content)
         super().__init__(field, grid, file=file, key=(id(dataset), name))
         self.how = "open HDF5 dataset, decoded a chunk at a time, by one thread"
+
+    def proof(self) -> Any:
+        """Return the version of the file, and the dataset's name in it."""
+        with self._lock:
+            if not self.dataset or self.dataset.file.mode != "r":
+                raise Unproven("its file is open for writing, or closed")
+            if self.dataset.external or self.dataset.is_virtual:
+                raise Unproven("its values are in other files")
+            name = str(self.dataset.name)
+        try:
+            (location,) = expand(self.file)
+        except FileError as error:
+            raise Unproven("there is no file under its name") from error
+        return [*location.identity(), name]
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows that h5py reads into memory from `context.allocate`."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
+from penstock.core.evidence import Evidence
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
 from penstock.core.tally import Tally
 from penstock.io.location import Location
@@ -169,6 +170,10 @@ class SkippingFlow(Flow):
     def fingerprint(self) -> Any:
         """Return what the order of the rows depends on."""
         return ["skip", self.rows.fingerprint()]
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield what the rows are made from."""
+        return self.rows.evidence()
 
 
 class SkippableFlow(Flow):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.blocks import Block
+from penstock.core.evidence import Evidence
 from penstock.core.fields import allocate_block
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import Context, RowSet, Runs, as_index, shifted
@@ -189,6 +190,16 @@ class FileRows(SkippableRows):
         ]
         specs = [field.spec.to_json() for field in self.fields]
         return ["files", names, list(self.names), specs, grain_words(self)]
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield the files: that of each part, and those that some of its fields lie in by themselves."""
+        yield from super().evidence()
+        listed = set(self.locations)
+        for part in self.parts:
+            for name in self.names:
+                for one in part.leaves[name].files:
+                    if one not in listed:
+                        yield Evidence(f"file {one.name}", one.identity, "file")
 
     def choice(self) -> str:
         """Return how the files are read."""

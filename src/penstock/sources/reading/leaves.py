@@ -1,19 +1,26 @@
 """Leaves: one array of a nest, of any kind, as something that reads rows into a column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.core.arrays import Array, raw_rows, rows_are_contiguous
 from penstock.core.blocks import Pieces, Sink
+from penstock.core.evidence import Unproven
 from penstock.core.fields import Field, tops_of
-from penstock.core.rows import Context, RowSet, Runs, run_rows
+from penstock.core.lazy import lazy
+from penstock.core.rows import Context, FileVersion, RowSet, Runs, run_rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import SpecMismatchError
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.near_rows import near_rows
+
+if TYPE_CHECKING:
+    from penstock.core import digests
+else:
+    digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
 
 
 class Leaf(ABC):
@@ -31,6 +38,8 @@ class Leaf(ABC):
     """How many chunks it is stored in, where chunks are decoded whole."""
     num_retained: int = 0
     """How many decoded chunks are retained from one read to the next."""
+    files: Sequence[FileVersion] = ()
+    """The files that it lies in, if a part has more than one."""
 
     @abstractmethod
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
@@ -63,6 +72,10 @@ class Leaf(ABC):
         """Return the bytes of checksums that a stream keeps to compare its rows with."""
         return 0
 
+    def proof(self) -> Any:
+        """Return what tells its rows from others, as JSON; raise Unproven if nothing does. May read all of them."""
+        raise Unproven(self.describe())
+
     def describe(self) -> str:
         """Return shape and dtype."""
         shape = ", ".join(map(str, (self.num_rows, *self.field.spec.shape)))
@@ -90,6 +103,10 @@ class InMemory(Leaf):
         else:
             # Not np.take: it first makes a contiguous copy of the whole array.
             sink.put(self.array[rows])
+
+    def proof(self) -> Any:
+        """Return a digest of the array."""
+        return digests.array_digest(self.array)
 
     def __reduce__(self) -> tuple[type["InMemory"], tuple[Array]]:
         """Pickle the array alone: `raw` is the same memory once more."""
@@ -125,6 +142,11 @@ class Lazy(Leaf):
         for first, stop, slots, picked in near_rows(rows, self.field.nbytes):
             sink.at(slots).put(self._slice(first, stop)[picked])
 
+    def proof(self) -> Any:
+        """Raise: what is behind the array is not known."""
+        kind = type(self.array)
+        raise Unproven(f"it is a {kind.__qualname__} of {kind.__module__}")
+
     def _slice(self, start: int, stop: int) -> Array:
         values = np.asarray(self.array[start:stop])
         spec = self.field.spec
@@ -159,6 +181,10 @@ class TextList(Leaf):
         assert isinstance(sink, Pieces)
         sink.put(_picked(self.values, rows))
 
+    def proof(self) -> Any:
+        """Return a digest of all values."""
+        return digests.list_digest(self.values)
+
 
 class ArrayList(Leaf):
     """A list of arrays of one dtype, whose shapes may differ."""
@@ -191,6 +217,10 @@ class ArrayList(Leaf):
             sink.put(values)
         else:
             sink.put(np.stack(values))
+
+    def proof(self) -> Any:
+        """Return a digest of all arrays."""
+        return digests.list_digest(self.values)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the stack of arrays of one shape."""

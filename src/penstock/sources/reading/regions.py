@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,11 @@ from penstock.core.arrays import Array, Index, raw_rows, typed
 from penstock.core.blocks import Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
+from penstock.core.lazy import lazy
 from penstock.core.rows import Context, RowSet, Runs, as_index, count, run_rows
 from penstock.core.spec import ArraySpec
 from penstock.io.location import Location
-from penstock.io.open import describe_reading
+from penstock.io.open import describe_reading, open_reader
 from penstock.io.reader import Range, Reader
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
@@ -22,6 +23,11 @@ from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.run_checks import RunChecks
 from penstock.sources.reading.whole_checks import WholeCheck
+
+if TYPE_CHECKING:
+    from penstock.core import digests
+else:
+    digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
 
 # Runs of rows of at least this many bytes are read straight to their places, shorter ones through a buffer.
 _RUN_NBYTES = 1 << 14
@@ -51,6 +57,7 @@ class Region(Leaf):
         self.checks = checks
         self.whole = whole
         self.how = ""
+        self.files = (location,)
 
     def reading(self) -> str:
         """Return how the file is read, and what is special about it."""
@@ -96,6 +103,22 @@ class Region(Leaf):
             )
             return
         self._read_scattered(index, sink, context)
+
+    def proof(self) -> Any:
+        """Return the version of the file, and where in it the rows lie."""
+        place = [type(self).__name__, self.offset, self.num_rows]
+        if self.location.mtime_ns is not None:
+            return [*self.location.identity(), *place]
+        # It is mapped for writing, and the time of a file does not tell of every write to a mapping.
+        return [digests.pieces_digest(self._bytes()), *place]
+
+    def _bytes(self) -> Iterator[Array]:
+        total = self.num_rows * self.field.nbytes
+        with open_reader(self.location, direct=False) as reader:
+            for start in range(0, total, PIECE_NBYTES):
+                piece = np.empty(min(PIECE_NBYTES, total - start), np.uint8)
+                reader.read_into(piece, self.offset + start)
+                yield piece
 
     def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
         """Read runs of rows straight into the column."""

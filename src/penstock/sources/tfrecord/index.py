@@ -96,7 +96,7 @@ def _path(location: Location, *, verify: bool) -> Path | None:
     version = location.etag if location.mtime_ns is None else location.mtime_ns
     if version is None:
         return None
-    words = f"{_VERSION} {location.size} {version} {verify}"
+    words = f"{_VERSION} {location.size} {version} {location.inode} {verify}"
     return cache_folder() / f"{_hash(location.url)}-{_hash(words)}.npy"
 
 

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import Array
+from penstock.core.evidence import Unproven
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
@@ -276,6 +278,13 @@ class OpenedArray(Chunked):
         grid = Grid(int(array.shape[0]) if array.shape else 0, max(1, int((*array.chunks, 1)[0])))
         super().__init__(field_of(array, name, file), grid, file=file, key=(id(array), name))
         self.how = "open Zarr array, decoded a chunk at a time"
+
+    def proof(self) -> Any:
+        """Return the versions of all files of its store, and the array's name in it."""
+        root = getattr(self.array.store, "root", None)  # Only a store in a local folder has one.
+        if root is None or not Path(root).is_dir():
+            raise Unproven(f"it lies in a {type(self.array.store).__name__}")
+        return [*Location(str(root), 0, is_directory=True).identity(), self.array.path]
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows that Zarr decoded and put together."""

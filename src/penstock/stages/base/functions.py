@@ -6,16 +6,23 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import _native
+from penstock.core.evidence import Evidence
+from penstock.core.lazy import lazy
 from penstock.core.nest import Structure, builder
 from penstock.core.order import round_keys
 from penstock.core.rows import Executor
 from penstock.core.tally import SHOWN
 from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
+
+if TYPE_CHECKING:
+    from penstock.core import digests
+else:
+    digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,11 @@ class UserFunction:
     def describe(self) -> str:
         """Return the stage with the function's name: 'map(normalize)'."""
         return f"{self.stage}({self.name})"
+
+    def evidence(self) -> Evidence:
+        """Return what tells the function from others: what it does, with all that it uses."""
+        what = f"the function of {self.describe()}"
+        return Evidence(what, lambda: digests.digest(self.function), "code")
 
     def failure(self, where: str, error: BaseException) -> FunctionError:
         """Return the error that tells which function failed, on which row, and why."""

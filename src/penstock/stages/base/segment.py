@@ -5,6 +5,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from penstock.core.evidence import Evidence
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
 
 _FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
@@ -56,6 +57,10 @@ class Segment(Flow):
     def fingerprint(self) -> Any:
         """Return what the order of the rows depends on."""
         return self.rows.fingerprint()
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield what the rows are made from."""
+        return self.rows.evidence()
 
 
 class Pace:

@@ -1,10 +1,11 @@
 """What every stage is: a frozen declaration that makes a node from the node before it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.core.blocks import Block
+from penstock.core.evidence import Evidence
 from penstock.core.rows import Context, Flow, Node, Rows, RowSet
 from penstock.stages.base.segment import Segment, as_flow
 
@@ -38,6 +39,10 @@ class Stage(ABC):
     def fingerprint(self) -> Any:
         """Return what the rows and their order depend on, as JSON: its name and its arguments."""
 
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield what proves that another run has the same: the user's functions. Most stages have none."""
+        yield from ()
+
     def notes(self, node: Node) -> tuple[str, ...]:
         """Return what a user should know of the node that it made, for `explain()`."""
         return ()
@@ -59,6 +64,10 @@ class StageNode(Node):
     def fingerprint(self) -> Any:
         """Return what the order depends on."""
         return self.stage.fingerprint()
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield the functions of the stage."""
+        return self.stage.evidence()
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user should know before running it."""

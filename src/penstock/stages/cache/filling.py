@@ -208,6 +208,11 @@ class Filling:
         for number in list(folder.finished):
             self.shards[number].part = self.part(number)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all shards are finished; where there are no rows, there is none."""
+        return 0 < len(self.shards) == len(self.folder.finished)
+
     def part(self, number: int) -> Part:
         """Return a finished shard."""
         return self.cache.part(number, self.folder.finished[number], self.node)
@@ -216,8 +221,8 @@ class Filling:
         """Put a shard into the journal; with the last one, the cache is whole."""
         with self.lock:
             self.folder.record(writer)
-            if len(self.folder.finished) == len(self.shards):
-                self.folder.seal(self.cache.row, self.cache.made_from)
+            if self.is_complete:
+                self.folder.seal()
 
     def read(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read rows, each from the shard it is in."""
@@ -274,8 +279,13 @@ def visit(cache: CacheFolder, node: Node, source: Rows) -> Visit:
                 shards = cache.shards()
                 assert shards is not None
                 return Visit(table=CacheTable(cache, shards, node))
-            filling = _fillings[str(cache.path)] = Filling(folder, cache, node, source)
-        elif filling.cache.made_from != cache.made_from:
+            filling = Filling(folder, cache, node, source)
+            if filling.is_complete:  # Only the manifest was missing.
+                folder.seal()
+                filling.close()
+                return visit(cache, node, source)
+            _fillings[str(cache.path)] = filling
+        elif not cache.is_same(filling.cache):
             return Visit()
         filling.num_visits += 1
         return Visit(filling=filling)

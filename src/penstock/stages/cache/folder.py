@@ -1,22 +1,24 @@
 """The folder of a cache on disk: which rows it must hold, whether it is whole, and who fills it."""
 
 import contextlib
-import json
 import os
+import secrets
 import threading
 from pathlib import Path
 from typing import Any
 
 from penstock.core.blocks import Block
-from penstock.core.fingerprint import changes, made_from
+from penstock.core.fingerprint import made_from
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Node, Rows, RowSet, Runs
 from penstock.errors import StaleCacheError, TargetExistsError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.shards.checks import run_rows_of
-from penstock.shards.folder import ShardFolder, is_ours
+from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
+from penstock.shards.journal import read_journal
 from penstock.shards.layout import layouts_of
 from penstock.shards.manifest import NAME, row_to_json
+from penstock.shards.ownership import is_ours
 from penstock.shards.rows import field_of_shards, open_shard, read_manifest
 from penstock.shards.writing import ShardRecord
 from penstock.sources.reading.file_rows import FileRows
@@ -26,17 +28,43 @@ _locks: dict[str, threading.RLock] = {}
 _locks_lock = threading.Lock()
 
 
+class Run:
+    """Stands for one chain in one process: what it filled itself, it need not compare."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(8)
+
+    def __reduce__(self) -> tuple[type["Run"], tuple[()]]:
+        """Pickle no token: by the time it is loaded, functions may be others."""
+        return Run, ()
+
+
 class CacheFolder:
     """A cache of `node` in the folder `path`: what it must be made from, and its shards once it is whole."""
 
-    def __init__(self, path: str, node: Node) -> None:
+    def __init__(self, path: str, node: Node, key: str | None) -> None:
         self.path = Path(path)
-        self.made_from = json.loads(json.dumps(made_from(node)))
+        self.node = node
+        self.key = key
+        self.run = Run()
         self.names = field_names(node.structure)
         self.layouts = layouts_of(self.names, [field.spec for field in node.fields])
         self.row = row_to_json(node.structure, self.layouts)
         self.run_rows = run_rows_of(node.fields)
+        self._head: Head | None = None
         self.check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle what is needed to find out anew what the cache is made from."""
+        return {**vars(self), "_head": None}
+
+    @property
+    def head(self) -> Head:
+        """What the cache is, and what it is made from; finding that out reads arrays in memory."""
+        if self._head is None:
+            made = made_from(self.node, key=self.key, run=self.run.token)
+            self._head = head_of(made, self.row, self.layouts)
+        return self._head
 
     def check(self) -> None:
         """Raise if something else is at the path: no cache, or a cache of other rows."""
@@ -47,7 +75,10 @@ class CacheFolder:
             raise TargetExistsError("this is a file", file=str(self.path), cure=cure)
         with contextlib.suppress(FileNotFoundError):  # Its writer may remove it meanwhile.
             self._refuse_others()
-        self.shards()
+        if self.shards() is None:
+            begun = read_journal(self.path)
+            if begun is not None and begun.finished:
+                self._compare(begun.head, self.head)
 
     def _refuse_others(self) -> None:
         if not is_ours(self.path):
@@ -60,16 +91,20 @@ class CacheFolder:
         if not (self.path / NAME).exists():
             return None
         manifest = read_manifest(str(self.path))
-        change = changes(manifest.made_from, self.made_from)
-        if not change and (manifest.layouts != self.layouts or manifest.row != self.row):
-            change = "its rows have other fields"
-        if change:
-            raise StaleCacheError(
-                f"the cache in {self.path} was made from something else: {change}.\n"
-                f"  to make it anew, remove it: rm -r {self.path}\n"
-                "  to keep both, give this one a path of its own: .cache(another_path)"
-            )
+        self._compare(head_of(manifest.made_from, manifest.row, manifest.layouts), self.head)
         return manifest.shards
+
+    def _compare(self, before: Head, now: Head) -> str:
+        """Raise unless what is there is proven to be made from the same; return ''."""
+        change = changes_of_heads(before, now)
+        if not change:
+            return ""
+        raise StaleCacheError(
+            f"the cache in {self.path} was made from something else, or may have been: {change}.\n"
+            f"  to make it anew, remove it: rm -r {self.path}\n"
+            "  to keep both, give this one a path of its own: .cache(another_path)\n"
+            '  to vouch for functions and generators yourself, from its first run on: .cache(path, key="v1")'
+        )
 
     def part(self, number: int, shard: ShardRecord, node: Node) -> Part:
         """Return one finished shard."""
@@ -83,13 +118,23 @@ class CacheFolder:
 
     def begin(self, shard_rows: int) -> ShardFolder | None:
         """Return the folder to be filled, with its finished shards; None if another stream or process fills it."""
-        inputs = {"made_from": self.made_from, "shard_rows": shard_rows}
-        return ShardFolder.open(self.path, self.layouts, inputs, run_rows=self.run_rows)
+
+        def find_head() -> Head:
+            self._head = None  # Arrays in memory may have changed since the chain was built.
+            return {**self.head, "made_from": {**self.head["made_from"], "shard_rows": shard_rows}}
+
+        return ShardFolder.open(
+            self.path, self.layouts, find_head, self._compare, run_rows=self.run_rows
+        )
 
     @property
     def cure(self) -> str:
         """What to do if rows of the cache are not those that were written."""
         return f"The cache is damaged: remove it, and it is made again: rm -r {self.path}"
+
+    def is_same(self, other: "CacheFolder") -> bool:
+        """Return whether another cache at this path is proven to hold the same rows."""
+        return other is self or not changes_of_heads(other.head, self.head)
 
     @property
     def lock(self) -> threading.RLock:

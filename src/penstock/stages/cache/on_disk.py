@@ -37,9 +37,9 @@ _POLL_SECONDS = 0.05  # Between two looks whether another process is still filli
 class RowsOnDisk(CacheRows):
     """Rows that are read once; a shard is filled from its beginning up to what is asked for."""
 
-    def __init__(self, stage: Stage, node: Rows, path: str) -> None:
+    def __init__(self, stage: Stage, node: Rows, path: str, key: str | None) -> None:
         super().__init__(stage, node)
-        self.folder = CacheFolder(path, node)
+        self.folder = CacheFolder(path, node, key)
         self.grains = (Grain(1, self.row_nbytes),)
 
     def fill_cached(self, rows: RowSet, out: Block, context: Context) -> None:
@@ -80,9 +80,9 @@ class FlowOnDisk(CacheFlow):
     the rest comes from the input, which goes on from its cursor after the last finished shard.
     """
 
-    def __init__(self, stage: Stage, flow: Flow, path: str) -> None:
+    def __init__(self, stage: Stage, flow: Flow, path: str, key: str | None) -> None:
         super().__init__(stage, flow)
-        self.folder = CacheFolder(path, flow)
+        self.folder = CacheFolder(path, flow, key)
         self.grains = (Grain(1, self.row_nbytes),)
         self.shard_rows = default_shard_rows(self)
 
@@ -125,7 +125,7 @@ class FlowOnDisk(CacheFlow):
             if not shards.has_ended:
                 yield from self._input_rows(row, start, cursor, shards, context)
             shards.finish()
-            filled.seal(self.folder.row, self.folder.made_from)
+            filled.seal()
         finally:
             shards.close()
 

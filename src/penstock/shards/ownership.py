@@ -1,0 +1,170 @@
+"""Which files of a folder penstock made: only these are ever removed.
+
+They are those that a manifest or a journal of ours lists. TFRecords have none, since TensorFlow takes every file of a
+folder for data: they carry a mark of ours, an extended attribute with size and time of what we wrote. All else is the
+user's, whatever it is called.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.errors import DataError, TargetExistsError, WriteError
+from penstock.io.atomic import is_empty_folder
+from penstock.io.failures import write_failure
+from penstock.io.leftovers import is_unfinished_name, remove_leftovers
+from penstock.shards import journal, manifest
+from penstock.shards.manifest import Manifest, parse_manifest
+from penstock.shards.writing import hidden_name
+
+_MARK = "user.penstock"
+
+
+def mark_files(folder: Path) -> None:
+    """Mark all files of a folder as ours; where the file system can't hold marks, they are nobody's."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            os.setxattr(path, _MARK, _version(path))
+
+
+def _is_marked(path: Path) -> bool:
+    try:
+        return os.getxattr(path, _MARK, follow_symlinks=False) == _version(path)
+    except OSError:
+        return False
+
+
+def _version(path: Path) -> bytes:
+    found = path.lstat()
+    return f"{found.st_size} {found.st_mtime_ns}".encode()
+
+
+def own_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder; None if it has none of ours."""
+    file = folder / manifest.NAME
+    try:
+        if file.stat().st_size > manifest.MAX_NBYTES:
+            return None
+        return parse_manifest(file.read_bytes(), file=str(file))
+    except (OSError, DataError):
+        return None
+
+
+def listed(folder: Path) -> dict[str, int | None]:
+    """Return the names of our files in a folder, each with its bytes if these are known; none: it is not ours."""
+    names: dict[str, int | None] = {}
+    whole = own_manifest(folder)
+    if whole is not None:
+        names[manifest.NAME] = None
+        names |= {name: one.nbytes for shard in whole.shards for name, one in shard.files.items()}
+    begun = journal.read_journal(folder)
+    if begun is not None:
+        finished = {name for shard in begun.finished.values() for name in shard.files}
+        hidden = map(hidden_name, begun.names - finished)
+        names |= dict.fromkeys([journal.NAME, *begun.names, *hidden])
+    names |= dict.fromkeys(path.name for path in folder.iterdir() if _is_marked(path))
+    return names
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether a folder is empty, or has shards of ours, finished or not."""
+    while True:
+        names = os.listdir(folder)  # noqa: PTH208  names, not paths
+        if all(map(is_unfinished_name, names)) or own_manifest(folder):
+            return True
+        if journal.read_journal(folder):
+            return True
+        # The process that filled it may have given up, and removed it, since we looked.
+        if journal.NAME not in names or (folder / journal.NAME).exists():
+            return False
+
+
+def foreign(folder: Path) -> str:
+    """Return the name of something in a folder that penstock did not make; '' if there is nothing."""
+    ours = listed(folder)
+    for name in sorted(os.listdir(folder)):  # noqa: PTH208  names, not paths
+        if is_unfinished_name(name):
+            continue
+        found = (folder / name).lstat()
+        nbytes = ours.get(name)
+        if name not in ours or not stat.S_ISREG(found.st_mode):
+            return name
+        if nbytes is not None and found.st_size != nbytes:
+            return name
+    return ""
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Raise unless a folder may be made at `path`: nothing is there, or all that is there is ours, and may go."""
+    try:
+        _check_target(path, overwrite=overwrite)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_failure(error, file=str(path)) from error
+
+
+def _check_target(path: Path, *, overwrite: bool) -> None:
+    if not os.path.lexists(path) or is_empty_folder(path):
+        return
+    if not overwrite:
+        cure = "Remove it, choose another path, or write overwrite=True."
+        raise TargetExistsError("this exists already", file=str(path), cure=cure)
+    if path.is_symlink():
+        cure = f"Name the folder itself: {path.resolve()}."
+        raise TargetExistsError("this is a link, and is not overwritten", file=str(path), cure=cure)
+    cure = "Remove it yourself if it may go, or choose another path."
+    if not path.is_dir() or not listed(path):
+        problem = "this was not written by penstock, and is not overwritten"
+        raise TargetExistsError(problem, file=str(path), cure=cure)
+    check_all_ours(path)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise TargetExistsError("this folder may not be written to", file=str(path), cure=cure)
+    if _is_locked(path):
+        cure = "Wait for it, or choose another path."
+        raise TargetExistsError("another process is filling this", file=str(path), cure=cure)
+
+
+def _is_locked(folder: Path) -> bool:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # No locks on this file system.
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def check_all_ours(folder: Path) -> None:
+    """Raise if something in a folder is not ours, and would be lost with it."""
+    name = foreign(folder)
+    if name:
+        raise TargetExistsError(
+            f"{name!r} in this folder was not written by penstock, and is not overwritten",
+            file=str(folder),
+            cure="Move it elsewhere, or choose another path.",
+        )
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder with our files in it; raise, and remove nothing, if there is anything else in it."""
+    check_all_ours(folder)
+    remove_files(folder, listed(folder))
+    remove_leftovers(folder)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove some of our files, and what lists them last: after a kill in between, the rest is still listed."""
+    lists = (journal.NAME, manifest.NAME)
+    for name in sorted(names, key=lambda one: (one in lists, one)):
+        if name == Path(name).name:  # A list must not reach outside of its folder.
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
