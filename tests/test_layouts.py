@@ -1,14 +1,18 @@
 """What must hold for every layout in which people have their rows, of every dtype, shuffled or not."""
 
 import re
+import shutil
+import warnings
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.layouts import FORWARD, LAYOUTS, expected
 
 import penstock as ps
+from penstock.shards.folder import ShardFolder
 from penstock.sources.reading.read_blocks import block_rows
 
 CASES = [(name, dtype) for name, (_, dtypes) in LAYOUTS.items() for dtype in dtypes]
@@ -45,6 +49,43 @@ def test_labels_stay_with_their_rows_and_every_row_comes_once(
         assert (found_y.tolist() == y.tolist()) == (how == "in order")
         assert found_x.dtype == x.dtype
         assert found_x.tobytes() == x[found_y].tobytes(), how
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_changed_input_is_never_taken_for_the_old_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other values of the same shape: a cache of the old ones is refused, and a write starts over."""
+    (tmp_path / "data").mkdir()
+    x, y = expected(500, 6, "f4")
+    ds = LAYOUTS[name][0](tmp_path / "data", x, y)
+    assert rows_of(ds.cache(tmp_path / "kept"))[0].tobytes() == x.tobytes()
+    leave_shards(ds, tmp_path / "written", monkeypatch)
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    changed = LAYOUTS[name][0](tmp_path / "data", x + 1, y)
+    with pytest.raises(ps.StaleCacheError, match="kept"):
+        rows_of(changed.cache(tmp_path / "kept"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ps.PenstockWarning)  # That it starts over.
+        changed.write(tmp_path / "written", shard_rows=100)
+    again = ps.from_files(tmp_path / "written")
+    assert rows_of(again)[0].tobytes() == (x + 1).tobytes()
+
+
+def leave_shards(ds: ps.Dataset, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a dataset, and fail after three shards."""
+    record = ShardFolder.record
+
+    def fail(self: ShardFolder, shard: Any, cursor: Any = None) -> None:
+        if shard.number == 3:
+            raise OSError("the disk is gone")
+        record(self, shard, cursor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardFolder, "record", fail)
+        with pytest.raises(OSError, match="the disk is gone"):
+            ds.write(path, shard_rows=100)
 
 
 @pytest.mark.slow

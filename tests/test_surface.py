@@ -19,7 +19,7 @@ from penstock import errors
 NAMES = """
     AccessError ArraySpec BudgetError CannotPickle DataError Dataset DiskFullError Explanation FieldError
     FileChangedError FileError FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError
-    PenstockWarning
+    PenstockWarning RangeError
     ReadError RecordError Report SpecMismatchError StaleCacheError StateError Stream StreamClosedError
     TargetExistsError TensorFeature VarFeature WorkersUnavailable WriteError concatenate fit_arrays from_arrays
     from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
@@ -34,6 +34,7 @@ TREE = {
     "CannotPickle": "PenstockError, TypeError",
     "FunctionError": "PenstockError, RuntimeError",
     "LengthError": "PenstockError, ValueError",
+    "RangeError": "PenstockError, OverflowError",
     "RecordError": "PenstockError, ValueError",
     "SpecMismatchError": "PenstockError, ValueError",
     "StaleCacheError": "PenstockError, ValueError",

@@ -208,7 +208,7 @@ class Dataset(Outlets):
         [[0, 2, 4], [1, 3, 5]]
         """
         length = whole_number("size", size, least=1)
-        step = length if shift is None else whole_number("shift", shift, least=1)
+        step = length if shift is None else whole_number("shift", shift, least=1, most=2**62)
         return self._with(Window(length, step, whole_number("stride", stride, least=1)))
 
     def unbatch(self) -> "Dataset":
@@ -259,7 +259,7 @@ class Dataset(Outlets):
         >>> list(map(int, ps.from_arrays(np.arange(7)).shard(3, 1)))
         [1, 4]
         """
-        number = whole_number("num_shards", num_shards, least=1)
+        number = whole_number("num_shards", num_shards, least=1, most=2**62)
         return self._with(Shard(number, whole_number("index", index, least=0)))
 
     def enumerate(self, start: int = 0) -> "Dataset":
@@ -269,7 +269,7 @@ class Dataset(Outlets):
         >>> [(int(i), int(x)) for i, x in ps.from_arrays(np.array([7, 8])).enumerate()]
         [(0, 7), (1, 8)]
         """
-        return self._with(Enumerate(whole_number("start", start, least=-(2**62))))
+        return self._with(Enumerate(whole_number("start", start, least=-(2**63), most=2**63 - 1)))
 
     def cache(self, path: "PathLike | None" = None, *, key: str | None = None) -> "Dataset":
         """Return the same rows, kept after they were first read, in the order of epoch 0.

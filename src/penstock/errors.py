@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import warnings
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,6 +33,10 @@ class StateError(PenstockError, ValueError):
 
 class StaleCacheError(PenstockError, ValueError):
     """A cache on disk was made from something else, or can't be compared; the message says what, and the cure."""
+
+
+class RangeError(PenstockError, OverflowError):
+    """A number is too large, or too small, for the dtype that must hold it."""
 
 
 class LengthError(PenstockError, ValueError):
@@ -196,3 +201,11 @@ def user_site() -> str:
             return f"{Path(filename).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def warn_user(text: str) -> None:
+    """Warn, as of the innermost line outside penstock: Python shows a warning once for each line."""
+    level, frame = 1, sys._getframe(0)  # noqa: SLF001  # As above.
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, PenstockWarning, stacklevel=level)

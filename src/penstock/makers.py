@@ -114,7 +114,8 @@ def from_files(
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other. A folder of
-            images (one folder a class) gives `image` and `label`.
+            images (one folder a class) gives `image` and `label`; a few notes or tables beside them are
+            left out, with a warning.
         fields: The names of arrays or columns, as a nest like the row that is wanted; by default all, but
             for those that rows can't be read from (a single value, Python objects): a warning names them.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",

@@ -58,3 +58,9 @@ def test_choices_may_be_an_iterator_or_the_keys_of_a_dict():
     one_of("mode", "b", iter("ab"))
     with pytest.raises(ValueError, match=r"^mode must be \"x\" or \"y\", got 'z'\.$"):
         one_of("mode", "z", {"x": 1, "y": 2}.keys())
+
+
+def test_a_number_may_have_an_upper_end():
+    assert whole_number("n", 7, least=0, most=7) == 7
+    with pytest.raises(ValueError, match="n must be at most 7, got 8"):
+        whole_number("n", 8, least=0, most=7)

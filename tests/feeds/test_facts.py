@@ -7,7 +7,6 @@ import penstock as ps
 from penstock.feeds.facts import (
     batch_size,
     check_batched,
-    check_numeric,
     has_random_access,
     named_specs,
     num_batches,
@@ -54,17 +53,3 @@ def test_single_rows_are_refused_with_the_line_to_write():
     )
     with pytest.raises(ValueError, match=message):
         check_batched(rows().node, "to_any()")
-
-
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64", "bfloat16"])
-def test_numbers_of_any_kind_are_taken(dtype):
-    kind = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
-    check_numeric(ps.from_arrays(np.zeros(4, kind)).batch(2).node, "some framework")
-
-
-@pytest.mark.parametrize("values", [["a", "b"], np.zeros(2, "M8[s]")])
-def test_what_is_not_a_number_is_refused_by_the_name_of_its_field(values):
-    ds = ps.from_arrays({"n": np.arange(2), "when": values}).batch(2)
-    message = r"^field 'when' is .*, and Abacus has numbers only; .* with \.map\(\.\.\.\) before"
-    with pytest.raises(TypeError, match=message):
-        check_numeric(ds.node, "Abacus")

@@ -190,3 +190,57 @@ def test_images_that_can_not_be_decoded_are_left_out(tmp_path: Path) -> None:
     found, report = read_images(dogs)
     assert sorted(found) == [1, *range(5, 38, 2)]
     assert report.num_skipped == 21
+
+
+CLASSES = ("cat/a.png", "cat/b.PNG", "dog/a.png")
+FLAT = ("a.png", "b.PNG")
+NOT_DATA = (".DS_Store", "cat/.DS_Store", "Thumbs.db", "README.md", "LICENSE", "cat/notes.txt")
+
+
+def folder_with(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        if path.suffix.lower() == ".png":
+            Image.fromarray(image(1)).save(path, format="png")
+        elif path.suffix == ".npy":
+            np.save(path, np.zeros((3, 2)))
+        else:
+            path.write_text("a,b\n1,2\n")
+    return root
+
+
+@pytest.mark.parametrize("images", [CLASSES, FLAT, (*CLASSES, "a.png")], ids=len)
+def test_files_that_are_no_data_are_no_matter_to_images(tmp_path: Path, images: Any) -> None:
+    folder = folder_with(tmp_path, *NOT_DATA, *images)
+    assert len(ps.from_files(folder)) == len(images)
+    assert len(ps.from_files(folder, format="images")) == len(images)
+
+
+@pytest.mark.parametrize("images", [CLASSES, FLAT], ids=["folders", "flat"])
+@pytest.mark.parametrize("note", ["README.txt", "README.TXT", "labels.csv", "labels.tsv"])
+def test_notes_and_tables_hide_no_images_and_are_named(
+    tmp_path: Path, note: str, images: Any
+) -> None:
+    folder = folder_with(tmp_path, note, *images)
+    kind = "text" if note.lower().endswith("txt") else "csv"
+    message = rf"read as a folder of images, without {note} beside them; .*format='{kind}'"
+    with pytest.warns(ps.PenstockWarning, match=message) as caught:
+        ds = ps.from_files(folder)
+    assert caught[0].filename == __file__
+    assert len(list(ds)) == len(images)
+    assert len(list(ps.from_files(folder, format="images"))) == len(images)  # Nothing to say.
+
+
+def test_images_that_stay_unread_beside_other_data_are_named(tmp_path: Path) -> None:
+    arrays = folder_with(tmp_path / "arrays", "mean.npy", *CLASSES)
+    with pytest.warns(ps.PenstockWarning, match=r"only mean\.npy .*cat/a\.png; .*format='images'"):
+        assert len(ps.from_files(arrays)) == 3
+    tables = folder_with(tmp_path / "tables", "a.csv", "b.csv", "figures/loss.png")
+    with pytest.warns(ps.PenstockWarning, match=r"only a\.csv, b\.csv .*loss\.png"):
+        assert len(list(ps.from_files(tables))) == 2
+    mixed = folder_with(tmp_path / "mixed", "a.csv", "b.csv", "c.png")
+    with pytest.raises(
+        ValueError, match=r"csv .*a\.csv.* and images .*format='csv' or format='images'"
+    ):
+        ps.from_files(mixed)

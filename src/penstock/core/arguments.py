@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def whole_number(name: str, value: Any, *, least: int) -> int:
-    """Return `value` as an int; raise if it is not a whole number of at least `least`."""
+def whole_number(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """Return `value` as an int; raise if it is not a whole number from `least` to `most`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be a whole number, got {value!r}.")
     number = int(value.__index__())
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}.")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}.")
     return number
 
 

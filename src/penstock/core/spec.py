@@ -109,16 +109,24 @@ def spec_of_value(value: Any) -> ArraySpec:
     # NumPy's own text as well (np.str_): a value out of a U10 array has only its own width, not 10.
     if isinstance(value, bytes | str):
         return ArraySpec((), bytes if isinstance(value, bytes) else str)
-    array = np.asarray(value)
+    # A list of text as objects: NumPy's own text has one width, and loses the NULs at its end.
+    array = np.asarray(value, object if _is_list_of_text(value) else None)
     if array.dtype == object:
         kinds = {type(item) for item in array.flat}
-        if kinds == {bytes} or kinds == {str}:
-            return ArraySpec(array.shape, kinds.pop())
+        for text in (bytes, str):
+            if kinds and all(issubclass(kind, text) for kind in kinds):
+                return ArraySpec(array.shape, text)
         raise TypeError(
             f"a field must be a number, an array, bytes or str, got {type(value).__name__}"
             " of dtype object; split it into fields of one dtype each."
         )
     return ArraySpec(array.shape, array.dtype)
+
+
+def _is_list_of_text(value: Any) -> bool:
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, bytes | str)
 
 
 def _dimension(size: Any) -> int | None:

@@ -8,6 +8,7 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
 from penstock.engine.plan import Explanation
 from penstock.engine.stream import Report, Stream, open_stream
+from penstock.errors import RangeError
 from penstock.feeds.facts import num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.choice import Residency
@@ -77,6 +78,15 @@ def standing(position: State, total: int | None) -> str:
     return f"epoch {position.epoch}, after batch {position.element}{of}"
 
 
+def located(error: RangeError, stream: Stream | ResidentStream) -> RangeError:
+    """Return the error of a number that does not fit, with the batch that it is in: the one that was read last."""
+    at = stream.position
+    which = f"batch {at.element - 1} of epoch {at.epoch}"
+    if not at.element:
+        which = f"the last batch of epoch {at.epoch - 1}"
+    return RangeError(f"{which}: {error}")
+
+
 class EpochFeed(Feed):
     """Batches to iterate over: each `iter` is the next epoch. It has a state that can be saved."""
 
@@ -110,11 +120,18 @@ class EpochFeed(Feed):
         with open_stream(node, options, state=begin.to_dict(), by_element=True) as stream:
             self._stream = stream
             pending: tuple[State, Any] | None = None
+
+            def placed(batch: Any) -> Any:
+                try:
+                    return put(count(batch))
+                except RangeError as error:
+                    raise located(error, stream) from None
+
             for batch in stream:
                 if not self._is_ahead:
-                    yield put(count(batch))
+                    yield placed(batch)
                     continue
-                ready, pending = pending, (stream.position, put(count(batch)))
+                ready, pending = pending, (stream.position, placed(batch))
                 if ready is not None:
                     self._handed = ready[0]
                     yield ready[1]

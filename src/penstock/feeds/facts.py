@@ -37,18 +37,3 @@ def check_batched(node: Node, call: str) -> None:
             f"{call} needs batches, and this dataset gives single rows: {node.spec}.\n"
             f"  wrong: ds.{call}\n  right: ds.batch(32).{call}"
         )
-
-
-def check_numeric(node: Node, framework: str) -> None:
-    """Raise if a field is text, which only TensorFlow can hold."""
-    for name, spec in named_specs(node):
-        if spec.numpy_dtype.kind not in "biufc" and not _is_extension_float(spec):
-            raise TypeError(
-                f"field {name!r} is {spec}, and {framework} has numbers only; "
-                "turn it into numbers with .map(...) before .batch(...)."
-            )
-
-
-def _is_extension_float(spec: ArraySpec) -> bool:
-    # bfloat16 and the 8-bit floats of ml_dtypes have kind 'V' and a name.
-    return "float" in spec.numpy_dtype.name

@@ -7,6 +7,8 @@ from typing import Any
 
 from penstock.core.state import State
 from penstock.engine.stream import Stream, open_stream
+from penstock.errors import RangeError
+from penstock.feeds.base import located
 from penstock.feeds.facts import has_random_access, num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.long_batches import join
@@ -72,11 +74,19 @@ class Pass:
         return self._total - self._begin.element
 
     def __iter__(self) -> Iterator[Any]:
+        for stream in self.epochs():
+            try:
+                yield from self._epoch(stream)
+            except RangeError as error:
+                raise located(error, stream) from None
+
+    def epochs(self) -> Iterator[Epoch]:
+        """Yield the stream of each epoch, which is closed when the next one is asked for."""
         while True:
             stream = self.stream
             assert stream is not None
             with stream:
-                yield from self._epoch(stream)
+                yield stream
             self.stream = None
             if not self.is_continued:
                 return
@@ -84,17 +94,14 @@ class Pass:
 
     def blocks(self) -> Iterator[Any]:
         """Yield long batches, each of many batches, for a framework that cuts them up again by their size."""
-        while True:
-            stream = self.stream
-            assert stream is not None
-            with stream:
-                for long in self._long_batches(stream):
-                    yield long if self._prepare is None else self._prepare(long)
-                    del long
-            self.stream = None
-            if not self.is_continued:
-                return
-            self._next_epoch()
+        for stream in self.epochs():
+            yield from self.blocks_of(stream)
+
+    def blocks_of(self, stream: Epoch) -> Iterator[Any]:
+        """Yield the long batches of one of `epochs`."""
+        for long in self._long_batches(stream):
+            yield long if self._prepare is None else self._prepare(long)
+            del long
 
     def _long_batches(self, stream: Epoch) -> Iterator[Any]:
         if isinstance(stream, ResidentStream):

@@ -2,16 +2,18 @@
 
 import importlib
 import os
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.arguments import one_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
-from penstock.errors import DataError, MissingFileError, PenstockWarning
+from penstock.errors import DataError, MissingFileError, warn_user
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.paths import PathLike, expand
@@ -42,6 +44,8 @@ FORMATS: dict[FormatName, Format] = {
     "text": Format((".txt",), "text"),
     "images": Format((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images"),
 }
+_NAMES_SHOWN = 3
+_MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of images.
 _BY_SUFFIX = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
 
 
@@ -89,7 +93,7 @@ def open_files(
     node.skipped_files = tuple(request.skipped)
     if request.left_out:
         # The line of the user's: the caller of from_files, which called this.
-        warnings.warn(left_out_words(request.left_out), PenstockWarning, stacklevel=3)
+        warn_user(left_out_words(request.left_out))
     return node
 
 
@@ -99,26 +103,65 @@ def _listed(
     """Return the files that `paths` names: in a folder, those whose endings are known."""
     suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
     bad = request.skipped if request.skip else None
+    listed = partial(expand, paths, storage_options=request.storage_options, skipped=bad)
+    is_folder = isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir()
     try:
-        return expand(
-            paths,
-            suffixes=suffixes,
-            recursive=format == "images",
-            storage_options=request.storage_options,
-            skipped=bad,
-        )
+        found = listed(suffixes=suffixes, recursive=format == "images")
     except MissingFileError:
-        if not isinstance(paths, str | os.PathLike) or not Path(paths).is_dir():
-            raise
-        if format == "images":
+        if not is_folder or format == "images":
             raise
         try:
             # Without a format: folders of images, one folder a class. With one: files of any ending.
-            found = FORMATS["images"].suffixes if format is None else ()
-            return expand(paths, suffixes=found, recursive=format is None, skipped=bad)
+            others = FORMATS["images"].suffixes if format is None else ()
+            return listed(suffixes=others, recursive=format is None)
         except MissingFileError:
             pass
         raise
+    return _without_notes(str(paths), found, listed) if is_folder and format is None else found
+
+
+def _without_notes(
+    folder: str, found: list[Location], listed: Callable[..., list[Location]]
+) -> list[Location]:
+    """Return the images of a folder, and of the folders in it, without a few notes or tables beside them.
+
+    Where there are more of those than images, or files of another format, return what was found.
+    """
+    notes = [one for one in found if _BY_SUFFIX.get(one.suffix) in ("text", "csv")]
+    others = [one for one in found if _BY_SUFFIX.get(one.suffix) != "images"]
+    images: list[Location] = []
+    if len(notes) == len(others):
+        with suppress(MissingFileError):
+            images = listed(suffixes=FORMATS["images"].suffixes, recursive=True)
+    if len(images) <= len(notes):
+        _warn_of_images(folder, found)
+        return found
+    if notes:
+        kind = _BY_SUFFIX[notes[0].suffix]
+        text = (
+            f"{folder} is read as a folder of images, without {_names(notes)} beside them; "
+            f"to read those instead, give format={kind!r}."
+        )
+        warn_user(text)
+    return images
+
+
+def _warn_of_images(folder: str, found: Sequence[Location]) -> None:
+    """Warn if a file of another format hides folders of images."""
+    inside = islice(Path(folder).expanduser().glob("*/*"), _MOST_LOOKED_AT)
+    hidden = [str(path) for path in inside if path.suffix.lower() in FORMATS["images"].suffixes]
+    if hidden:
+        text = (
+            f"only {_names(found)} of {folder} is read, and not the images in the folders there, such as "
+            f"{min(hidden)}; to read those, give format='images'."
+        )
+        warn_user(text)
+
+
+def _names(locations: Sequence[Location]) -> str:
+    shown = [location.name for location in locations[:_NAMES_SHOWN]]
+    more = len(locations) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _format(locations: Sequence[Location]) -> FormatName:
@@ -136,8 +179,9 @@ def _format(locations: Sequence[Location]) -> FormatName:
         found.setdefault(kind, location)
     if len(found) > 1:
         names = " and ".join(f"{kind} ({location})" for kind, location in found.items())
+        which = " or ".join(f"format={kind!r}" for kind in found)
         raise ValueError(
             f"the files of a dataset must have one format, got {names}; "
-            f"say which with format={next(iter(found))!r}, or name the files."
+            f"say which with {which}, or name the files."
         )
     return next(iter(found))

@@ -168,7 +168,7 @@ class _Filler:
         try:
             if native is None:
                 for row in islice(rows, size):
-                    self._put(row)
+                    self._put(row, is_last=self.number + 1 == size)
             while native is not None and self.number < size:
                 try:
                     odd = native.fill(rows, self.number, size)
@@ -176,7 +176,7 @@ class _Filler:
                     self.number = native.count
                 if odd is None:
                     break
-                self._put(odd[0])
+                self._put(odd[0], is_last=False)
         except SpecMismatchError:
             raise
         except Exception as error:
@@ -196,13 +196,14 @@ class _Filler:
         except LookupError:
             return None
 
-    def _put(self, row: Any) -> None:
+    def _put(self, row: Any, *, is_last: bool) -> None:
         for place, (sink, value) in enumerate(zip(self.sinks, self._leaves(row), strict=True)):
-            checked = self._checked(place, value)
             if isinstance(sink, Fixed):
-                sink.put_row(self.number, checked)
+                sink.put_row(self.number, self._checked(place, value, copy=False))
             else:
-                self.lists[place].append(checked)
+                # A generator may yield the same memory again, filled anew. After the last row of a block
+                # it goes on only once all of them are in the block.
+                self.lists[place].append(self._checked(place, value, copy=not is_last))
         self.number += 1
 
     def _leaves(self, row: Any) -> Any:
@@ -216,9 +217,9 @@ class _Filler:
             )
         return leaves
 
-    def _checked(self, place: int, value: Any) -> Any:
+    def _checked(self, place: int, value: Any, *, copy: bool) -> Any:
         try:
-            return conformed(value, self.flow.fields[place].spec)
+            return conformed(value, self.flow.fields[place].spec, copy=copy)
         except (TypeError, ValueError) as error:
             name = field_names(self.flow.structure)[place]
             raise SpecMismatchError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
@@ -23,8 +24,10 @@ from penstock.core.rows import (
     as_index,
 )
 from penstock.core.spec import ArraySpec
+from penstock.errors import RangeError
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
+_MOST = int(np.iinfo(np.int64).max)
 _NUMBER = Field(ArraySpec((), np.int64))
 
 
@@ -33,6 +36,27 @@ class Enumerate(Stage):
     """(number, row), the number an int64 that starts at `start`."""
 
     start: int = 0
+
+    def check(self, node: Node) -> None:
+        """Raise if the last number would be more than an int64 holds."""
+        if node.num_rows is None or node.is_endless or not node.num_rows:
+            return
+        last = self.start + node.num_rows - 1
+        if last > _MOST:
+            raise ValueError(
+                f"{self.describe()} numbers {node.num_rows} rows up to {last}, and an int64 holds at most "
+                f"{_MOST}; start at {_MOST - node.num_rows + 1} or below."
+            )
+
+    def numbers(self, first: int, rows: Index) -> Index:
+        """Return the numbers of rows, which are counted from `first`; raise if an int64 can't hold one."""
+        before = self.start + first
+        if len(rows) and before + int(rows.max()) > _MOST:
+            raise RangeError(
+                f"{self.describe()}: row {_MOST - self.start + 1} would have the number {_MOST + 1}, and an "
+                f"int64 holds at most {_MOST}; start lower, or end with .take(...) before it."
+            )
+        return rows + before
 
     def of_rows(self, rows: Rows) -> Node:
         """Return the rows with their numbers."""
@@ -69,7 +93,7 @@ class EnumeratedRows(StageRows):
         """Read the rows, and write their numbers beside them."""
         numbers = out.sinks[0]
         assert isinstance(numbers, Fixed)
-        numbers.put(as_index(rows) + self.stage.start)
+        numbers.put(self.stage.numbers(0, as_index(rows)))
         self.input.read(rows, out.part(1, len(out.sinks)), context)
 
 
@@ -89,7 +113,7 @@ class EnumeratedFlow(CopyingFlow):
             block = context.block(self, parcel.size)
             numbers = block.sinks[0]
             assert isinstance(numbers, Fixed)
-            numbers.put(np.arange(parcel.size) + passed + self.stage.start)
+            numbers.put(self.stage.numbers(passed, np.arange(parcel.size)))
             block.part(1, len(block.sinks)).copy_from(parcel.block, np.arange(parcel.size))
             yield Parcel(block.finish(), parcel.size, partial(_after, passed, parcel.cursor_after))
             passed += parcel.size

@@ -131,16 +131,19 @@ class FilteredFlow(StageFlow):
         if remote is not None:
             bad = remote.run(piece.copy_to, piece.rows, answers, context)
         else:
-            elements, rows = piece.elements(), piece.rows
-            bad = self.stage.apply(self.inputs[0], elements, rows, self, answers, context)
+            # A copy, as in a worker process: what the function does to its row must not reach those that pass.
+            shown = context.block(self, piece.size)
+            piece.copy_to(shown)
+            elements = shown.finish().elements(piece.size, None)
+            bad = self.stage.apply(self.inputs[0], elements, piece.rows, self, answers, context)
         good = good_places(piece.size, bad)
         (column,) = answers.finish().columns
         assert isinstance(column, Fixed)
         return good[column.rows[: len(good)]], bad
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return what the input holds, its blocks in flight, and the rows that passed."""
+        """Return what the input holds, its blocks in flight, what the function sees, and the rows that passed."""
         rows = rows_per_block(self, block_nbytes)
-        return 2 * (ahead + 1) * self.block_nbytes(rows) + self.input.holds_nbytes(
+        return 3 * (ahead + 1) * self.block_nbytes(rows) + self.input.holds_nbytes(
             block_nbytes, ahead
         )

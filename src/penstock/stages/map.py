@@ -93,17 +93,19 @@ class Map(Stage):
         values, structure = flatten(result)
         fields = []
         for value in values:
+            same = next((place for place, leaf in enumerate(leaves) if leaf is value), None)
             try:
-                spec = spec_of_value(value)
+                spec = spec_of_value(value) if same is None else node.fields[same].spec
             except TypeError as error:
                 hint = " Did it forget to return something?" if value is None else ""
                 raise self.function.mismatch(where, f"{error}{hint}") from None
             nbytes = (
                 np.asarray(value).nbytes if not isinstance(value, bytes | str) else len(value) + 16
             )
-            # Where an axis of the input differs from row to row, an axis of that size may in the result, too.
-            shape = (None if at in loose else at[1] for at in enumerate(spec.fixed_shape))
-            spec = ArraySpec(shape, spec.dtype)
+            if same is None:
+                # Where an axis of the input differs from row to row, an axis of that size may in the result, too.
+                shape = (None if at in loose else at[1] for at in enumerate(spec.fixed_shape))
+                spec = ArraySpec(shape, spec.dtype)
             fields.append(Field(spec, estimate=nbytes + 64))
         return structure, tuple(fields)
 

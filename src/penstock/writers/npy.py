@@ -1,7 +1,6 @@
 """write(format="npy"): a folder of plain `.npy` shards and a manifest, which NumPy alone can read."""
 
 import os
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from penstock.core.nest import field_names
 from penstock.core.rows import Node
 from penstock.core.state import State
 from penstock.engine.stream import Stream
-from penstock.errors import PenstockWarning, TargetExistsError, WriteError
+from penstock.errors import TargetExistsError, WriteError, warn_user
 from penstock.io.atomic import is_empty_folder, swap_folders
 from penstock.io.failures import write_failure
 from penstock.memory import allocate_plain
@@ -49,7 +48,7 @@ def write(job: Job) -> None:
     try:
         if folder.started_over:
             text = f"write starts over: {folder.started_over}."
-            warnings.warn(text, PenstockWarning, stacklevel=3)
+            warn_user(text)
         if not folder.is_whole:
             _write_rows(job, folder)
             folder.seal()

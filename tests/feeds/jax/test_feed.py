@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 from tests.feeds.batches import dataset, expected
+from tests.feeds.dtypes_of_numpy import DTYPES, batches_of_dtype, is_plain_number, values_of
+from tests.reused_results import NUMERIC, batches_of
+
+from penstock.core.nest import flatten
 
 jax = pytest.importorskip("jax")
 
@@ -29,3 +33,28 @@ def test_jax_spreads_batches_by_a_sharding():
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     feed = dataset().to_jax(sharding=sharding)
     assert next(iter(feed))["x"].sharding == sharding
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_a_batch_stays_what_the_function_returned_whatever_it_does_later(name):
+    ds, wanted = batches_of(name)
+    batches = list(ds.to_jax())
+    assert [[leaf.tolist() for leaf in map(np.asarray, flatten(b)[0])] for b in batches] == wanted
+
+
+HAS = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn", "int4"}
+
+
+@pytest.mark.parametrize("device_memory", [None, "1MB"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.filterwarnings("ignore:JAX narrows")
+def test_a_dtype_arrives_with_its_values_or_is_refused(dtype, device_memory):
+    has = is_plain_number(dtype) or str(dtype) in HAS
+    for form, ds in batches_of_dtype(dtype).items():
+        if not has:
+            with pytest.raises(TypeError, match=r"^field 'x.* has n.*; .*\.map\("):
+                ds.to_jax(device_memory=device_memory)
+            continue
+        for found, wanted in zip(ds.to_jax(device_memory=device_memory), ds, strict=True):
+            for mine, theirs in zip(flatten(found)[0], flatten(wanted)[0], strict=True):
+                assert values_of(mine) == values_of(theirs), form

@@ -12,6 +12,8 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State
 from penstock.feeds.on_device.resident import ResidentStream
 
+pytestmark = pytest.mark.filterwarnings("ignore:JAX narrows")
+
 NUM_ROWS = 1000
 
 

@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+from tests.feeds.dtypes_of_numpy import (
+    DTYPES,
+    batches_of_dtype,
+    dtype_of,
+    is_plain_number,
+    values_of,
+)
 
 import penstock as ps
+from penstock.core.nest import flatten
 from penstock.feeds.alignment import aligned
 from penstock.feeds.tf.arrays import converter, tensor_spec
 
@@ -53,3 +61,21 @@ def test_specs_are_those_of_tensorflow():
     assert tensor_spec(ps.ArraySpec((None, 3), "uint16"), tf) == tf.TensorSpec((None, 3), tf.uint16)
     assert tensor_spec(ps.ArraySpec((8,), "bool"), tf) == tf.TensorSpec((8,), tf.bool)
     assert tensor_spec(ps.ArraySpec((None,), str), tf) == tf.TensorSpec((None,), tf.string)
+
+
+HAS = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4"}
+
+
+@pytest.mark.parametrize("device_memory", [None, "1MB"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.filterwarnings("ignore:JAX narrows")
+def test_a_dtype_arrives_with_its_values_or_is_refused(dtype, device_memory):
+    has = is_plain_number(dtype) or str(dtype) in HAS or dtype_of(dtype).kind in "SU"
+    for form, ds in batches_of_dtype(dtype).items():
+        if not has:
+            with pytest.raises(TypeError, match=r"^field 'x.* has n.*; .*\.map\("):
+                ds.to_tf(device_memory=device_memory)
+            continue
+        for found, wanted in zip(ds.to_tf(device_memory=device_memory), ds, strict=True):
+            for mine, theirs in zip(flatten(found)[0], flatten(wanted)[0], strict=True):
+                assert values_of(mine) == values_of(theirs), form

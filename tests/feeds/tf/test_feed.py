@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.reused_results import NUMERIC, batches_of
 
 import penstock as ps
+from penstock.core.nest import flatten
 
 tf = pytest.importorskip("tensorflow")
 
@@ -149,3 +151,10 @@ def test_a_state_of_another_dataset_is_refused_when_it_is_given():
         state = stream.state()
     with pytest.raises(ps.StateError, match="another pipeline"):
         dataset(32).to_tf().resume(state)
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_a_batch_stays_what_the_function_returned_whatever_it_does_later(name):
+    ds, wanted = batches_of(name)
+    batches = list(ds.to_tf())
+    assert [[leaf.tolist() for leaf in map(np.asarray, flatten(b)[0])] for b in batches] == wanted

@@ -103,7 +103,8 @@ def test_records_larger_than_a_piece_are_read_every_way(tmp_path):
 def test_of_a_folder_the_files_that_are_called_tfrecord_are_read(tmp_path):
     for number in range(2):
         write(tmp_path / f"x-train.tfrecord-0000{number}-of-00002", payloads(5, 5 * number))
-    (tmp_path / "features.json").write_text("{}")
+    for beside in ("features.json", "x-train.tfrecord-00000-of-00002.index", "tfrecords.txt"):
+        (tmp_path / beside).write_text("{}")
     assert labels(ps.from_tfrecord(tmp_path, FIXED)) == list(range(10))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock import _native
 from penstock._native import ResultCheck
 from penstock.core.blocks import Block
 from penstock.core.clock import Clock
@@ -78,10 +79,13 @@ class _Call:
         self._is_own = _check_of(node)
         if max(node.row_nbytes, node.input.row_nbytes) >= _LARGE_NBYTES:
             self._call = partial(_in_array_memory, self._call)
+        self._own: Callable[[int, Any], Any] = self._owned_nest
+        if node.is_batched:  # Batches start on 64 bytes.
+            self._own = partial(_in_array_memory, self._owned_nest)
 
     def results(self, elements: Iterator[tuple[Any, ...]], first: int) -> Iterator[Any]:
         """Yield the function's result for each row, as a nest that nobody else refers to."""
-        call, is_own, random = self._call, self._is_own, self._random
+        call, own, is_own, random = self._call, self._own, self._is_own, self._random
         is_bare = self._structure == flatten(0)[1]
         number = first
         while True:
@@ -95,55 +99,73 @@ class _Call:
                 result = call(leaves)
             except Exception as error:
                 raise self._function.failure(self._where(number), error) from error
-            if is_own is None or not is_own((result,) if is_bare else result, leaves):
-                result = self._owned_nest(number, result, leaves)
             del leaves
+            # If nobody keeps the function's own dict or tuple, it dies here: then its arrays are only in ours.
+            result = _apart(result)
+            if is_own is None or not is_own((result,) if is_bare else result, ()):
+                result = own(number, result)
             number += 1
             self.num_rows += 1
             self.all_seconds += perf_counter() - started
-            yield result
+            box = [result]
+            del result  # Else this name would refer to it while the next function has it, which can't be its own then.
+            yield box.pop()
 
     def leaves_of(self, result: Any) -> tuple[Any, ...]:
         """Return the leaves of a result, for the next function."""
         return tuple(flatten(result)[0])
 
-    def _owned_nest(self, number: int, result: Any, leaves: tuple[Any, ...]) -> Any:
+    def _owned_nest(self, number: int, result: Any) -> Any:
+        """Return a result that fits its spec, in memory that nobody else refers to."""
         made, structure = flatten(result)
         if structure != self._structure:
             text = nest_text(structure, self._structure)
             raise self._function.mismatch(self._where(number), text)
-        owned = [
-            self._owned(number, place, value, made, leaves) for place, value in enumerate(made)
-        ]
+        owned = [self._owned(number, place, value) for place, value in enumerate(made)]
         return self._structure.unflatten(owned)
 
-    def _owned(
-        self, number: int, place: int, value: Any, made: list[Any], leaves: tuple[Any, ...]
-    ) -> Any:
-        """Return a value that fits its spec, and that no other batch and no other field refers to."""
+    def _owned(self, number: int, place: int, value: Any) -> Any:
         spec = self._specs[place]
         try:
-            checked = conformed(value, spec)
+            checked = conformed(value, spec, copy=True)
         except (TypeError, ValueError) as error:
             name = field_names(self._structure)[place]
             text = f"returned for field {name!r} {error}"
             raise self._function.mismatch(self._where(number), text) from None
-        if not isinstance(checked, np.ndarray):
-            return checked  # Text.
-        if not spec.shape:
-            return checked[()]
-        is_input = any(value is leaf for leaf in leaves)
-        if checked is value and is_input and sum(value is other for other in made) == 1:
-            return value  # The memory of this row, which the function passed on.
-        return checked if checked is not value and checked.base is None else checked.copy()
+        return checked if spec.shape or spec.is_text else checked[()]
 
     def _where(self, number: int) -> str:
         return locate(self._input, number, self._epoch)
 
 
-def _in_array_memory(call: Callable[[tuple[Any, ...]], Any], leaves: tuple[Any, ...]) -> Any:
+def _in_array_memory(call: Callable[..., Any], *arguments: Any) -> Any:
     with array_memory():
-        return call(leaves)
+        return call(*arguments)
+
+
+def _apart(result: Any) -> Any:
+    """Return a result in a dict or tuple of our own, its views copied."""
+    if type(result) is tuple:
+        return tuple([_copied_view(value) for value in result])
+    if type(result) is dict:
+        return {key: _copied_view(value) for key, value in result.items()}
+    return _copied_view(result)
+
+
+def _copied_view(value: Any) -> Any:
+    """Return a copy of an array that is a view, or can't be written to; anything else as it is.
+
+    Nothing tells who else sees the memory of a view. So those of the rows that a function was called with
+    are copied as well: it may have kept another view of them.
+    """
+    if type(value) is np.ndarray and (value.base is not None or not value.flags.writeable):
+        # Not `array_memory()`, which would cost as much as the copy. Its memory starts on 64 bytes, as that of blocks.
+        before = _native.use_array_memory()
+        try:
+            return value.copy()
+        finally:
+            _native.restore_array_memory(before)
+    return value
 
 
 def _check_of(node: MappedRows) -> ResultCheck | None:

@@ -1,8 +1,6 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
 import gc
-import sys
-import warnings
 import weakref
 from collections.abc import Iterator
 from time import perf_counter
@@ -18,7 +16,7 @@ from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
 from penstock.engine.stream.engine import Engine
 from penstock.engine.stream.report import Report, StageTime
-from penstock.errors import PenstockWarning, StateError, StreamClosedError
+from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
@@ -140,7 +138,7 @@ class Stream(Closing):
             if cautions:
                 _warned.add(node)
             for caution in cautions:
-                warnings.warn(caution, PenstockWarning, stacklevel=_outside())
+                warn_user(caution)
 
     def _mind_held(self) -> None:
         """Collect batches that only the garbage collector frees; warn once if the consumer keeps too many."""
@@ -149,12 +147,10 @@ class Stream(Closing):
             gc.collect(0)  # JAX frees the memory of a batch late, and some only in a collection.
         if account.held > self._plan.budget and not self._has_warned:
             self._has_warned = True
-            warnings.warn(
+            warn_user(
                 f"{format_nbytes(account.held)} of batches are still referred to after the loop went "
                 f"past them, more than the memory budget of {format_nbytes(self._plan.budget)}. "
-                "Keep results instead of batches, or copy what you need of them.",
-                PenstockWarning,
-                stacklevel=5,
+                "Keep results instead of batches, or copy what you need of them."
             )
 
     def parcels(self) -> Iterator[Parcel]:
@@ -258,14 +254,6 @@ class Stream(Closing):
         ended = ", closed" if self._is_closed else ""
         where = f"epoch {self._epoch}, after {what} {self._passed + self._count}{of}{ended}"
         return f"<Stream of {self._plan.node.describe()}: {where}>"
-
-
-def _outside() -> int:
-    """Return the stack level of the user's own line, for a warning by the function that calls this."""
-    frame, level = sys._getframe(1), 1  # noqa: SLF001  # What `warnings` itself uses to find a line.
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("penstock."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def open_stream(

@@ -8,8 +8,11 @@ except ImportError as error:
     raise ImportError("to_jax needs jax: pip install 'penstock[jax]'") from error
 
 from penstock.feeds.base import EpochFeed
-from penstock.feeds.facts import check_batched, check_numeric
+from penstock.feeds.dtypes import byte_orders, check_dtypes
+from penstock.feeds.facts import check_batched, named_specs
 from penstock.feeds.jax.device import JaxDevice
+from penstock.feeds.jax.narrowing import has_dtype, narrowing, warn_of_narrowing
+from penstock.feeds.leafwise import chained, leafwise
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.outlets import Outlets
 
@@ -21,10 +24,15 @@ class JaxFeed(EpochFeed):
 def jax_feed(source: Outlets, *, sharding: Any, device_memory: int | str | None) -> JaxFeed:
     """Return the batches as JAX takes them: without a copy on the CPU, one batch ahead elsewhere."""
     check_batched(source.node, "to_jax()")
-    check_numeric(source.node, "jax")
+    check_dtypes(source.node, "jax", has_dtype)
+    specs = named_specs(source.node)
+    warn_of_narrowing(specs)
     device = JaxDevice(sharding)
+    narrow = leafwise(source.node.structure, [narrowing(name, spec) for name, spec in specs])
+    put = chained(byte_orders(source.node), narrow, device.put)
+    assert put is not None
     if len(device.devices) > 1:
         residency = Residency("a batch spread over several devices is not gathered on one")
     else:
-        residency = choose(source, device, device.put, device_memory)
-    return JaxFeed(source, device.put, residency, is_ahead=not device.is_cpu)
+        residency = choose(source, device, put, device_memory)
+    return JaxFeed(source, put, residency, is_ahead=not device.is_cpu)

@@ -81,6 +81,17 @@ def current_call() -> str:
     return ""
 
 
+def is_building() -> bool:
+    """Whether Keras, on some thread, reads a batch only to build its model: tf.data reads on threads of its own."""
+    for frame in sys._current_frames().values():  # noqa: SLF001  # there is no other way to other threads
+        at: FrameType | None = frame
+        while at is not None:
+            if _CALLS.get(at.f_code.co_name) == "build" and "keras" in at.f_code.co_filename:
+                return True
+            at = at.f_back
+    return False
+
+
 def _frames(count: int) -> list[FrameType]:
     """Return the frames above the function that called this one."""
     found: list[FrameType] = []

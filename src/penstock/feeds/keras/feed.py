@@ -21,8 +21,9 @@ from penstock.core.rows import ENDLESS
 from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
-from penstock.feeds.facts import batch_size, check_batched, check_numeric, num_batches
+from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
+from penstock.feeds.keras.backend_dtypes import check_backend_dtypes
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
 from penstock.feeds.keras.device_choice import KerasResidency
@@ -65,9 +66,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._node = source.node
         check_batched(self._node, "to_keras()")
         check_parts(self._node.spec)
-        backend = keras.backend.backend()
-        if backend != "tensorflow":
-            check_numeric(self._node, f"Keras on {backend}")
+        check_backend_dtypes(self._node)
         self.source = source
         self._total = num_batches(self._node)
         self._class_weight = class_weight
@@ -166,10 +165,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         role = None if owner is None else self._roles.get(owner)
         if not is_on_one_device(owner) and self._home.chosen.data is not None:
             self._home.stream_because("a strategy of tf.distribute spreads each batch over devices")
+        is_continued = role is not None and _is_continued(role)
         weights = self._weights(role)
         data = self._home.data(weights)
         if data is None:
-            return streamed_dataset(self._node, self._spec(role), self.open, tf)
+            return streamed_dataset(
+                self._node, self._spec(role), self.open, tf, is_continued=is_continued
+            )
         return resident_dataset(
             self._node,
             data,
@@ -177,6 +179,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             tf,
             device="/GPU:0" if tf.config.list_logical_devices("GPU") else None,
             finish=self._home.trim(weights),
+            is_continued=is_continued,
         )
 
     # -- what a user asks ---------------------------------------------------------------------

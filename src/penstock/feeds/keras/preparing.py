@@ -9,6 +9,9 @@ from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
 from penstock.feeds.alignment import aligned_cast
+from penstock.feeds.dtypes import byte_order, native
+from penstock.feeds.facts import named_specs
+from penstock.feeds.keras.backend_dtypes import narrowing_of_backend
 from penstock.feeds.leafwise import Convert, chained, leafwise
 
 _MOST_PARTS = 3  # x, y, sample_weight
@@ -26,14 +29,19 @@ def check_parts(spec: Any) -> None:
 
 def casts(node: Node, floatx: str) -> Convert | None:
     """Return the cast of floats to `floatx`, Keras' own; it leaves integers (images) as they are."""
+    return leafwise(node.structure, [_cast(*named, floatx) for named in named_specs(node)])
 
-    def cast_of(spec: ArraySpec) -> Convert | None:
-        dtype = spec.numpy_dtype
-        if spec.is_text or "float" not in dtype.name or dtype.name == floatx:
-            return None
-        return lambda leaf: aligned_cast(leaf, floatx)
 
-    return leafwise(node.structure, [cast_of(field.spec) for field in node.fields])
+def _cast(name: str, spec: ArraySpec, floatx: str) -> Convert | None:
+    if not _is_float(spec):
+        return chained(byte_order(spec), narrowing_of_backend(name, spec))
+    if spec.numpy_dtype == np.dtype(floatx):
+        return None
+    return lambda leaf: aligned_cast(np.asarray(leaf), floatx)
+
+
+def _is_float(spec: ArraySpec) -> bool:
+    return not spec.is_text and "float" in spec.numpy_dtype.name
 
 
 def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Convert:
@@ -111,5 +119,4 @@ def prepared_spec(node: Node, class_weight: dict[int, float] | None, floatx: str
 
 
 def _cast_spec(spec: ArraySpec, floatx: str) -> ArraySpec:
-    is_float = not spec.is_text and "float" in spec.numpy_dtype.name
-    return ArraySpec(spec.shape, floatx) if is_float else spec
+    return ArraySpec(spec.shape, floatx) if _is_float(spec) else native(spec)

@@ -11,6 +11,7 @@ from penstock.engine.stream import Report
 from penstock.errors import StateError
 from penstock.feeds.base import Feed
 from penstock.feeds.facts import check_batched
+from penstock.feeds.keras.backend_dtypes import check_backend_dtypes
 from penstock.feeds.keras.preparing import check_parts, preparation
 from penstock.feeds.on_device.choice import Residency
 from penstock.outlets import Outlets
@@ -27,6 +28,7 @@ class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras
         super().__init__(workers=1)
         check_batched(source.node, "to_keras()")
         check_parts(source.node.spec)
+        check_backend_dtypes(source.node)
         if not isinstance(source.node, Rows) or source.node.is_endless:
             raise TypeError(
                 f"Keras {keras.__version__} takes only data with random access to its batches, and "

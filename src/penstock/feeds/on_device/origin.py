@@ -96,4 +96,6 @@ def _picks(node: StageRows) -> bool:
 def _is_number(spec: ArraySpec) -> bool:
     # The 8-bit floats are missing: not every framework can gather them.
     is_known = not spec.is_text and spec.is_fixed
-    return is_known and (spec.numpy_dtype.kind in "biufc" or spec.numpy_dtype.name == "bfloat16")
+    dtype = spec.numpy_dtype
+    is_numpys = dtype.kind in "biufc" and dtype.type.__module__ == "numpy"
+    return is_known and (is_numpys or dtype.name == "bfloat16")

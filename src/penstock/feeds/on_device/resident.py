@@ -16,7 +16,7 @@ from penstock.core.rows import rows_per_block
 from penstock.core.state import State
 from penstock.engine.plan import Options, make_plan
 from penstock.engine.stream import Report, Stream, open_stream
-from penstock.errors import StreamClosedError
+from penstock.errors import RangeError, StreamClosedError
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.origin import Origin
@@ -64,7 +64,10 @@ class Resident:
         tables = [device.allocate(self.origin.rows.num_rows, table) for table in self._tables]
         with _pieces(self.origin, self._options) as stream:
             for piece in stream:
-                leaves = flatten(self._put(piece))[0]
+                try:
+                    leaves = flatten(self._put(piece))[0]
+                except RangeError as error:
+                    raise RangeError(f"counted from row {start} on, {error}") from None
                 self.traffic.to_device_nbytes += sum(map(device.nbytes, leaves))
                 for number, leaf in enumerate(leaves):
                     tables[number] = device.write(tables[number], start, leaf)

@@ -21,7 +21,7 @@ def counting(traffic: Traffic, structure: Structure) -> Callable[[Any], Any]:
 
     def count(batch: Any) -> Any:
         for leaf in leaves_of(batch):
-            traffic.to_device_nbytes += leaf.nbytes
+            traffic.to_device_nbytes += getattr(leaf, "nbytes", 0)  # A single text has none.
         return batch
 
     return count

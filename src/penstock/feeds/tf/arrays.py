@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from penstock.core.arrays import Array
 from penstock.core.spec import ArraySpec
 from penstock.feeds.alignment import is_aligned
@@ -16,7 +18,7 @@ _SHARED = frozenset(
 
 def converter(spec: ArraySpec, tf: Any) -> Callable[[Any], Any] | None:
     """Return the function that makes a tensor of a leaf of a batch; None where TensorFlow should copy."""
-    if spec.is_text or spec.numpy_dtype.name not in _SHARED:
+    if not spec.shape or spec.is_text or spec.numpy_dtype.name not in _SHARED:
         return None
     from_dlpack = tf.experimental.dlpack.from_dlpack
 
@@ -27,6 +29,15 @@ def converter(spec: ArraySpec, tf: Any) -> Callable[[Any], Any] | None:
         return from_dlpack(leaf.__dlpack__())
 
     return convert
+
+
+def has_dtype(dtype: np.dtype[Any], tf: Any) -> bool:
+    """Whether TensorFlow has a dtype."""
+    try:
+        tf.dtypes.as_dtype(dtype)
+    except TypeError:
+        return False
+    return True
 
 
 def tensor_spec(spec: ArraySpec, tf: Any) -> Any:

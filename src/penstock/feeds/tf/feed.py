@@ -11,10 +11,14 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
+from penstock.feeds.dtypes import byte_orders, check_dtypes
 from penstock.feeds.facts import check_batched, num_batches
+from penstock.feeds.keras.calls import is_building
+from penstock.feeds.leafwise import chained
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
+from penstock.feeds.tf.arrays import has_dtype
 from penstock.feeds.tf.device import TfDevice
 from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 from penstock.outlets import Outlets
@@ -32,14 +36,21 @@ class _Epochs:
         self.last: Pass | None = None
 
     def open(self) -> Pass:
-        begin, self.next, self.is_whole = self.next, self.next.at_end, True
+        begin = self.next
+        # Under a strategy, Keras reads a batch before training to build its model. That is no epoch.
+        is_epoch = not is_building()
+        if is_epoch:
+            self.next, self.is_whole = self.next.at_end, True
         data = self.residency.data
         structure = self.source.node.structure
         count = counting(self.residency.traffic, structure) if data is None else None
-        self.last = Pass(
-            self.source, count, begin, is_recorded=True, data=data, by_number=data is not None
+        prepare = chained(byte_orders(self.source.node), count) if data is None else None
+        opened = Pass(
+            self.source, prepare, begin, is_recorded=True, data=data, by_number=data is not None
         )
-        return self.last
+        if is_epoch:
+            self.last = opened
+        return opened
 
 
 class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no types
@@ -115,8 +126,11 @@ def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | N
     """Return a tf.data.Dataset of the batches; it is streamed, or gathered on the device."""
     node = source.node
     check_batched(node, "to_tf()")
+    check_dtypes(node, "TensorFlow", lambda dtype: has_dtype(dtype, tf), has_text=True)
     target = TfDevice(device)
-    epochs = _Epochs(source, choose(source, target, target.put, device_memory))
+    put = chained(byte_orders(node), target.put)
+    assert put is not None
+    epochs = _Epochs(source, choose(source, target, put, device_memory))
     data = epochs.residency.data
     if data is None:
         dataset = streamed_dataset(node, node.spec, epochs.open, tf)

@@ -8,10 +8,11 @@ except ImportError as error:
     raise ImportError("to_torch needs torch: pip install 'penstock[torch]'") from error
 
 from penstock.feeds.base import EpochFeed
-from penstock.feeds.facts import batch_size, check_batched, check_numeric, named_specs
+from penstock.feeds.dtypes import check_dtypes
+from penstock.feeds.facts import batch_size, check_batched, named_specs
 from penstock.feeds.leafwise import leafwise
 from penstock.feeds.on_device.choice import choose
-from penstock.feeds.torch.arrays import converter
+from penstock.feeds.torch.arrays import converter, has_dtype
 from penstock.feeds.torch.device import TorchDevice
 from penstock.feeds.torch.upload import uploader
 from penstock.outlets import Outlets
@@ -39,7 +40,7 @@ class TorchFeed(EpochFeed):
 def torch_feed(source: Outlets, *, device: Any, device_memory: int | str | None) -> TorchFeed:
     """Return the batches as torch takes them: without a copy on the CPU, copied beside the computation on CUDA."""
     check_batched(source.node, "to_torch()")
-    check_numeric(source.node, "torch")
+    check_dtypes(source.node, "torch", lambda dtype: has_dtype(dtype, torch))
     target = TorchDevice(torch.device("cpu" if device is None else device))
     functions = [converter(spec, torch) for _, spec in named_specs(source.node)]
     share = leafwise(source.node.structure, functions)

@@ -74,6 +74,8 @@ def open_tfrecord(
     return TFRecordRows(files, records, found)
 
 
+_BESIDE = (".idx", ".index", ".tfindex", ".json", ".md", ".txt")
+"""Endings of what other tools put beside a TFRecord file, under its name."""
 _COMPRESSION_NAMES = {"": "none", "GZIP": "GZIP", "ZLIB": "ZLIB"}  # As TensorFlow has them.
 
 
@@ -86,7 +88,8 @@ def open_records(
     locations = expand(paths, storage_options=storage_options)
     if isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir():
         # Without the descriptions beside them. Endings are no help: train.tfrecord-00000-of-00008.
-        locations = [one for one in locations if "tfrec" in one.name.lower()] or locations
+        records = [one for one in locations if "tfrec" in one.name.lower()]
+        locations = [one for one in records if one.suffix not in _BESIDE] or records or locations
     direct = sum(location.size for location in locations) > page_cache_room()
     return Files(locations, [compression_of(one, compression) for one in locations], direct)
 

@@ -27,7 +27,6 @@ class Results:
         self.names = field_names(structure)
         self.is_bare = structure == flatten(0)[1]
         self.lists: list[list[Any]] = [[] for _ in fields]
-        self.is_array = [bool(f.spec.shape) or not f.spec.is_text for f in fields]
         self.shapes = [f.spec.shape if f.spec.is_fixed else None for f in fields]
         self.filler = self._filler()
 
@@ -67,9 +66,8 @@ class Results:
                     value = self._checked(number, value, where)
                 sink.put_row(row, value)
             else:
-                # A copy: the function may return the same array each time, filled anew.
-                checked = self._checked(number, value, where)
-                copied = checked.copy() if checked is value and self.is_array[number] else checked
+                # A copy: the function may return the same memory each time, filled anew.
+                copied = self._checked(number, value, where, copy=True)
                 del self.lists[number][row:]  # Left by a bad row, whose next field failed.
                 self.lists[number].append(copied)
 
@@ -79,24 +77,31 @@ class Results:
             if not isinstance(sink, Fixed):
                 sink.put(values[:num_rows])
 
-    def _checked(self, number: int, value: Any, where: Callable[[], str]) -> Any:
+    def _checked(
+        self, number: int, value: Any, where: Callable[[], str], *, copy: bool = False
+    ) -> Any:
         spec = self.fields[number].spec
         try:
-            return conformed(value, spec)
+            return conformed(value, spec, copy=copy)
         except (TypeError, ValueError) as error:
             name = self.names[number]
             text = f"returned for field {name!r} {error}"
             raise self.function.mismatch(where(), text) from None
 
 
-def conformed(value: Any, spec: ArraySpec) -> Any:
-    """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely."""
+def conformed(value: Any, spec: ArraySpec, *, copy: bool = False) -> Any:
+    """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely.
+
+    With `copy`, the array is in memory that nobody else refers to.
+    """
     if not isinstance(spec.dtype, np.dtype):
         # As objects: so NumPy's own text of one width is accepted, and an empty array of any dtype.
         items = np.asarray(value, object)
         if not spec.admits(items.shape) or not all(isinstance(v, spec.dtype) for v in items.flat):
             raise ValueError(f"{spec_of_value(value)}, but {spec} is declared.")
-        return items if spec.shape else items[()]
+        if not spec.shape:
+            return items[()]
+        return items.copy() if copy else items
     array = np.asarray(value)
     if not spec.admits(array.shape):
         cure = ""
@@ -110,8 +115,9 @@ def conformed(value: Any, spec: ArraySpec) -> Any:
                 f"dtype {array.dtype}, which can't become {spec.dtype} without loss; "
                 f"return value.astype({str(spec.dtype)!r}), or declare another spec."
             )
-        array = array.astype(spec.dtype)
-    return array
+        return array.astype(spec.dtype)
+    # Whatever `value` is, the array may be memory that somebody keeps: that of a tensor, say.
+    return array.copy() if copy else array
 
 
 def _fits(array: "np.ndarray[Any, Any]", dtype: np.dtype[Any]) -> bool:

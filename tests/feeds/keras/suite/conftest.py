@@ -1,9 +1,18 @@
 """What the Keras suite shares. It runs once a backend, in a process of its own: see ../test_feed.py."""
 
+import os
 import warnings
 
 import numpy as np
 import pytest
+
+if os.environ.get("KERAS_BACKEND") == "tensorflow":
+    import tensorflow as tf
+
+    # Two devices, for strategies that spread a batch. They must be declared before any is used.
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
 @pytest.fixture(autouse=True)

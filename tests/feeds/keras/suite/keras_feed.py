@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from feeds.keras.suite.models import BACKEND, both, make_model, resumable_model, same_weights
+from feeds.keras.suite.models import (
+    BACKEND,
+    both,
+    make_model,
+    resumable_model,
+    same_weights,
+    spying_model,
+)
 from feeds.keras.training import NUM_ROWS, dataset
 
 
@@ -139,6 +146,71 @@ def test_steps_per_epoch_goes_on_through_the_data_across_epochs(steps_per_execut
     assert (seen() == 2).all()
 
 
+@pytest.mark.parametrize("device_memory", [None, "1MB"])
+@pytest.mark.parametrize("num_outputs", [1, 2])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_steps_per_epoch_never_joins_the_batches_of_two_epochs(
+    steps, drop_remainder, num_outputs, device_memory
+):
+    x, y = numbered(40)
+    rows = ps.from_arrays((x, (y,) * num_outputs if num_outputs > 1 else y)).shuffle(seed=0)
+    ds = rows.batch(32, drop_remainder=drop_remainder)
+    passes = [batch[0][:, 0].tolist() for epoch in range(12) for batch in ds.stream(epoch=epoch)]
+    for source in (ds, ds.repeat()):
+        model, seen = spying_model(num_outputs)
+        feed = source.to_keras(device_memory=device_memory)
+        model.fit(feed, steps_per_epoch=steps, epochs=2, verbose=0)
+        assert seen == passes[: 2 * steps]
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras has one step an execution on PyTorch")
+def test_steps_of_one_execution_may_lie_in_two_epochs():
+    ds = ps.from_arrays(numbered(40)).shuffle(seed=0).batch(16)
+    passes = [batch[0][:, 0].tolist() for epoch in range(4) for batch in ds.stream(epoch=epoch)]
+    model, seen = spying_model(steps_per_execution=2)
+    model.fit(ds.to_keras(), steps_per_epoch=4, epochs=2, verbose=0)
+    assert seen == passes[:8]
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="strategies are TensorFlow's")
+@pytest.mark.parametrize("kind", ["to_keras", "to_tf"])
+@pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]], ids=len)
+def test_a_strategy_reads_the_epochs_that_are_read_without_one(kind, devices):
+    import tensorflow as tf
+
+    ds = ps.from_arrays(numbered(40)).shuffle(seed=0).batch(16)
+    first, second = (
+        [batch[0][:, 0].tolist() for batch in ds.stream(epoch=epoch)] for epoch in (0, 1)
+    )
+    with tf.distribute.MirroredStrategy(devices).scope():
+        model, seen = spying_model()
+
+    def read(call):
+        seen.clear()
+        call(getattr(ds, kind)())
+        return sorted(row for batch in seen for row in batch), len(seen)
+
+    def wanted(*epochs):
+        batches = [batch for epoch in epochs for batch in epoch]
+        return sorted(row for batch in batches for row in batch), len(devices) * len(batches)
+
+    assert read(lambda feed: model.fit(feed, epochs=2, verbose=0, shuffle=False)) == wanted(
+        first, second
+    )
+    assert read(lambda feed: model.evaluate(feed, verbose=0)) == wanted(first)
+    assert read(
+        lambda feed: model.fit(feed, steps_per_epoch=2, verbose=0, shuffle=False)
+    ) == wanted(first[:2])
+    assert read(
+        lambda feed: model.fit(ds.to_keras(), validation_data=feed, verbose=0, shuffle=False)
+    ) == wanted(first, first)
+    rows = ps.from_arrays(numbered(40)[0]).shuffle(seed=0).batch(16)
+    found = model.predict(getattr(rows, kind)(), verbose=0)
+    by_arrays = model.predict(np.concatenate(list(rows.stream())), verbose=0)
+    np.testing.assert_allclose(found, by_arrays, rtol=1e-5)
+
+
 def test_an_infinite_dataset_needs_steps_per_epoch():
     model, seen = counting_model(40)
     feed = ps.from_arrays(numbered(40)).shuffle(seed=0).repeat().batch(8).to_keras()
@@ -154,7 +226,7 @@ def test_early_stopping_and_the_next_fit(data):
     feed = ps.from_arrays((x, y)).shuffle(seed=0).batch(32).to_keras()
     stop = keras.callbacks.EarlyStopping("loss", patience=0, mode="min", min_delta=1e9)
     assert len(model.fit(feed, epochs=9, verbose=0, callbacks=[stop]).epoch) == 2
-    assert len(model.fit(feed, epochs=2, verbose=0).epoch) == 2
+    assert len(model.fit(feed, epochs=2, verbose=0, shuffle=False).epoch) == 2
 
 
 def our_threads():
@@ -284,7 +356,7 @@ def test_a_feed_tells_what_it_is_how_long_and_where_it_stands():
     assert len(feed) == len(ds) == feed.num_batches == 12
     assert repr(feed) == "<KerasFeed of batch(8): epoch 0, after batch 0 of 12>"
     model, _ = resumable_model("rows")
-    model.fit(feed, epochs=2, verbose=0)
+    model.fit(feed, epochs=2, verbose=0, shuffle=False)
     assert repr(feed) == "<KerasFeed of batch(8): epoch 2, after batch 0 of 12>"
     with ds.stream(epoch=4) as stream:
         next(stream)
