@@ -91,12 +91,12 @@ def leave_shards(ds: ps.Dataset, path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in FORWARD])
 def test_batches_of_sorted_data_are_mixed_to_the_end_of_an_epoch(name: str, tmp_path: Path) -> None:
-    """Where a window holds about a hundred blocks or chunks, and there are several windows."""
+    """Where a window holds about a hundred blocks or chunks, and there is more than one."""
     x, y = (
         expected(900_000, 2, "f4") if name in ("Parquet", "Arrow") else expected(30_000, 120, "f4")
     )
     ds = LAYOUTS[name][0](tmp_path, x, y)
-    window = 110 * ds.node.row_nbytes * (block_rows(ds.node) if ds.node.grains else 1)
+    window = 150 * ds.node.row_nbytes * (block_rows(ds.node) if ds.node.grains else 1)
     ratios, ends = [], []
     for seed in range(3):
         shuffled = ds.shuffle(seed=seed + zlib.crc32(name.encode()), window=window)

@@ -94,7 +94,8 @@ class Dataset(Outlets):
         mixing, from 0 (the order of the file) to 1 (a true shuffle). Mixing is measured on the worst data:
         all rows of a block alike. Average every 100 rows that follow each other; mixing is how much these
         averages differ after a true shuffle, divided by how much they differ after this one. Below 0.5, a
-        warning says so when the first stream opens.
+        warning says so when the first stream opens, and so it does for rows that can only be read forward,
+        if they are more than a window.
 
         Args:
             positional: Nothing: a shuffle needs no buffer size.

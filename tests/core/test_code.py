@@ -197,12 +197,12 @@ def test_modules_that_refer_to_each_other_come_to_an_end():
     modules = {name: types.ModuleType(name) for name in names}
     for number, module in enumerate(modules.values()):
         vars(module).update(modules, value=number)
-    text = f"def f(x): return x.value, {', '.join(names)}"
+    text = f"def f(x): return {', '.join(f'{name}.users_a.value' for name in names)}"
     function = made(text)
     function.__globals__.update(modules)
     before = digest(function)
     assert before == digest(function)
-    modules["users_l"].value = "another"
+    modules["users_a"].value = "another"
     assert before != digest(function)
 
 
@@ -230,3 +230,41 @@ def test_what_can_not_be_compared_is_named(message):
 def test_a_package_that_wraps_the_users_function_does_not_hide_it():
     one, other = (contextlib.contextmanager(made(f"def f(x): yield {sign}x")) for sign in "+-")
     assert digest(one) != digest(other)
+
+
+# What may reach anything, or comes from elsewhere: no other run can be compared with it.
+REACHING = {
+    "a module as an argument": "def g(m, x): return m.K * x\ndef f(x): return g(users, x)",
+    "getattr": "def f(x): return getattr(users, 'K') * x",
+    "vars": "def f(x): return vars(users)['K'] * x",
+    "its dict": "def f(x): return users.__dict__['K'] * x",
+    "in a function within": "def f(x): return [getattr(users, 'K') for _ in x]",
+    "a closure": "def o(m):\n def f(x): return getattr(m, 'K')\n return f\nf = o(users)",
+    "sys.modules": "import sys\ndef f(x): return sys.modules['users'].K * x",
+    "import_module": "import importlib\ndef f(x): return importlib.import_module('users').K * x",
+    "NumPy's own generator": "def f(x): return x + np.random.rand()",
+    "the same in a module": "import numpy.random as nr\ndef f(x): return x + nr.normal()",
+    "Python's own generator": "import random\ndef f(x): return x + random.random()",
+    "within a comprehension": "import random\ndef f(x): return [random.random() for _ in x]",
+}
+
+
+@pytest.mark.parametrize("name", REACHING)
+def test_what_may_reach_anything_can_not_be_compared(name, monkeypatch):
+    users = types.ModuleType("users")
+    users.K = 2
+    monkeypatch.setitem(sys.modules, "users", users)
+    with pytest.raises(Unproven, match=r"users|\bm\b|reach anything|come from elsewhere"):
+        of("import users\n" + REACHING[name])
+
+
+def test_modules_that_are_used_by_name_can_be_compared(monkeypatch):
+    users = types.ModuleType("users")
+    users.K = 2
+    monkeypatch.setitem(sys.modules, "users", users)
+    text = "import users\ndef g(m, x): return m.abs(x)\n"
+    text += "def f(x): return g(np, x) + users.K + np.random.default_rng(7).normal()"
+    before = of(text)
+    assert of(text) == before
+    users.K = 3
+    assert of(text) != before

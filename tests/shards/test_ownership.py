@@ -206,6 +206,22 @@ def test_without_marks_tfrecords_are_nobodys(tmp_path, monkeypatch):
     assert back(tmp_path / "out") == 1000
 
 
+def test_records_that_a_kill_left_where_shards_go_are_removed(tmp_path):
+    """As if the process had died right after the old folder and the new one changed places."""
+    out, hidden = tmp_path / "out", tmp_path / ".out.penstock-part"
+    ROWS.write(hidden, format="tfrecord")
+    ROWS.write(out)
+    assert back(out) == 1000
+    ROWS.write(out, overwrite=True)
+    assert not hidden.exists()
+    assert not list(out.glob("*.tfrecord"))
+    ROWS.write(hidden, format="tfrecord")
+    (hidden / "mine.txt").write_text("mine")
+    with pytest.raises(TargetExistsError, match="penstock-part"):
+        ROWS.write(out, overwrite=True)
+    assert (hidden / "mine.txt").read_text() == "mine"
+
+
 # -- the folder of a cache, which is filled in place ---------------------------------------------------
 
 

@@ -92,6 +92,21 @@ DIFFERENT: dict[str, Callable[[Path], tuple[ps.Dataset, ps.Dataset]]] = {
         generated(NARROW).cache(path / "a").shuffle(),
         generated(WIDE).cache(path / "b").shuffle(),
     ),
+    "a length that is known and one that is not": lambda path: (
+        ps.from_files(path / "narrow.npy").shuffle(),
+        generated(NARROW).shuffle(),
+    ),
+    "a cache of the first epoch": lambda _: (
+        ps.from_arrays(NARROW).shuffle().cache(),
+        ps.from_arrays(WIDE).shuffle(),
+    ),
+    "one shuffle more in one of them": lambda path: (
+        ps.zip(
+            ps.from_arrays(NARROW).shuffle(seed=9),
+            ps.from_files(path / "wide.npy").shuffle(window="200KB"),
+        ),
+        ps.from_files(path / "narrow.npy").shuffle(window="200KB"),
+    ),
     "the third of three": lambda path: (
         ps.from_files(path / "wide.npy"),
         ps.zip(
@@ -102,11 +117,20 @@ DIFFERENT: dict[str, Callable[[Path], tuple[ps.Dataset, ps.Dataset]]] = {
 }
 
 
+def number_of(line: str) -> np.ndarray:
+    return np.array([int(line)])
+
+
+def ten_times(line: str) -> np.ndarray:
+    return np.array([10 * int(line)])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pairs")
     np.save(path / "narrow.npy", NARROW)
     np.save(path / "wide.npy", WIDE)
+    (path / "lines.txt").write_text("\n".join(map(str, range(40_000))))
     return path
 
 
@@ -133,6 +157,14 @@ ALIKE: dict[str, Callable[[Path], tuple[ps.Dataset, ps.Dataset]]] = {
     "caches in memory of flows": lambda _: (
         generated(NARROW).cache().shuffle(),
         generated(WIDE).cache().shuffle(),
+    ),
+    "caches of shuffled rows": lambda _: (
+        ps.from_arrays(NARROW).shuffle().cache(),
+        ps.from_arrays(WIDE).shuffle().cache(),
+    ),
+    "text that is read forward twice": lambda path: (
+        ps.from_files(path / "lines.txt").shuffle(window="50KB").map(number_of),
+        ps.from_files(path / "lines.txt").shuffle(window="50KB").map(ten_times),
     ),
 }
 

@@ -9,11 +9,14 @@ import collections
 import dis
 import importlib
 import itertools
+import random
 import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from penstock.core.evidence import Unproven
 from penstock.core.libraries import library_of
@@ -21,7 +24,13 @@ from penstock.core.libraries import library_of
 _READS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _TAKES = {*_READS, "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ADDS: dict[type, str] = {list: "append", set: "add", collections.deque: "append"}
-_ANYTHING = {"eval", "exec", "globals", "__import__"}  # What these reach can't be told from code.
+_ANYTHING = {
+    "eval",
+    "exec",
+    "globals",
+    "locals",
+    "__import__",
+}  # What these reach can't be told from code.
 
 
 class Empty:
@@ -55,7 +64,14 @@ class Used:
             return self.module.__name__, library
         found = vars(self.module)
         return self.module.__name__, *(
-            Variable(name, _of_use(found[name], self.names)) for name in self.names if name in found
+            Variable(
+                name,
+                Used(found[name], self.names)
+                if isinstance(found[name], types.ModuleType)
+                else found[name],
+            )
+            for name in self.names
+            if name in found
         )
 
 
@@ -73,7 +89,7 @@ def function_parts(function: types.FunctionType) -> tuple[Any, ...]:
     names = _names(code)
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     closure = tuple(
-        Variable(name, _of_use(_unless_added_to(name, _content(cell), code), names))
+        Variable(name, _of_use(name, _unless_added_to(name, _content(cell), code), code, names))
         for name, cell in cells
     )
     given = (function.__defaults__, function.__kwdefaults__, closure, vars(function))
@@ -115,7 +131,9 @@ def _globals(
         elif one.opname not in _READS:
             continue
         elif name in known:
-            yield Variable(name, _of_use(_unless_added_to(name, known[name], code), names))
+            yield Variable(
+                name, _of_use(name, _unless_added_to(name, known[name], code), code, names)
+            )
         elif name in _ANYTHING:
             raise Unproven(f"{name}(), which can reach anything")
         else:
@@ -141,8 +159,41 @@ def _uses(name: str, code: types.CodeType) -> Iterator[Any]:
             yield from _uses(name, constant)
 
 
-def _of_use(value: Any, names: tuple[str, ...]) -> Any:
-    return Used(value, names) if isinstance(value, types.ModuleType) else value
+def _of_use(name: str, value: Any, code: types.CodeType, names: tuple[str, ...]) -> Any:
+    """Return the value of a variable; of a module, what code uses of it."""
+    if not isinstance(value, types.ModuleType):
+        return value
+    for chain in _chains(name, code):
+        if not chain and library_of(value.__name__) is None:
+            raise Unproven(f"module {name}, of which any name may be used")
+        found: Any = value
+        for place, attribute in enumerate(chain):
+            if isinstance(found, types.ModuleType) and attribute == "__dict__":
+                raise Unproven(f"{name}.{'.'.join(chain[: place + 1])}, which can reach anything")
+            found = getattr(found, attribute, None)
+            if found is sys.modules or found is importlib.import_module:
+                raise Unproven(f"{name}.{attribute}, which can reach anything")
+            if isinstance(getattr(found, "__self__", None), random.Random | np.random.RandomState):
+                raise Unproven(
+                    f"{name}.{'.'.join(chain[: place + 1])}, whose numbers come from elsewhere "
+                    "(map(f, seed=0) hands out a generator)"
+                )
+    return Used(value, names)
+
+
+def _chains(name: str, code: types.CodeType) -> Iterator[tuple[str, ...]]:
+    """Yield the attributes that code, or a function in it, takes of a variable: ('random', 'rand') of np."""
+    chain: list[str] | None = None
+    for one in dis.get_instructions(code):
+        if chain is not None and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            chain.append(one.argval)
+            continue
+        if chain is not None:
+            yield tuple(chain)
+        chain = [] if one.argval == name and one.opname in _TAKES else None
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _chains(name, constant)
 
 
 def _imported(name: str, level: Any, known: dict[str, Any]) -> Iterator[types.ModuleType]:

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+FUNCTION = "the function of"
+"""How the name of a user's function begins. It may count its calls: within one run, it is still the same."""
+
 
 class Unproven(Exception):
     """A value can't be compared with that of another run; the text says which: 'model, a Model of keras'."""

@@ -1,6 +1,7 @@
 """What Python or an installed package defines: it counts by its name and version, and is not looked into."""
 
 import functools
+import hashlib
 import importlib.metadata
 import pathlib
 import sys
@@ -34,21 +35,33 @@ def library_of(module: str) -> str | None:
         return python if is_python else None
     parts = pathlib.PurePath(file).parts
     if "site-packages" in parts or "dist-packages" in parts:
-        return f"{top} {_version(top, found, file)}"
+        return f"{top} {_version(top, file)}"
     paths = sysconfig.get_paths()
     is_there = any(file.startswith(paths[one]) for one in ("stdlib", "platstdlib"))
     return python if is_python and is_there else None
 
 
-def _version(top: str, module: Any, file: str) -> str:
-    version = getattr(module, "__version__", None)
-    if isinstance(version, str):
-        return version
+def _version(top: str, file: str) -> str:
+    """Return the version of a package, and a digest of the list of its files, which an installer writes.
+
+    So a package that is installed again with other code is another one, even if nobody gave it a new version.
+    """
     try:
-        return importlib.metadata.version(top)
+        package = importlib.metadata.distribution(top)
     except importlib.metadata.PackageNotFoundError:
-        found = pathlib.Path(file).stat()
-        return f"of {found.st_size} bytes, {found.st_mtime_ns}"
+        names = importlib.metadata.packages_distributions().get(top)
+        if not names:
+            found = pathlib.Path(file).stat()
+            return f"of {found.st_size} bytes, {found.st_mtime_ns}"
+        package = importlib.metadata.distribution(names[0])
+    # Scripts name the folder of the interpreter, and the rest is about this installation.
+    listed = [
+        line
+        for line in (package.read_text("RECORD") or "").splitlines()
+        if not line.startswith("..") and ".dist-info/" not in line and ".pyc" not in line
+    ]
+    digest = hashlib.blake2b("\n".join(sorted(listed)).encode(), digest_size=8).hexdigest()
+    return f"{package.version} {digest}"
 
 
 def by_name(value: Any) -> tuple[Any, ...] | None:

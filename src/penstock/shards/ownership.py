@@ -75,6 +75,8 @@ def is_ours(folder: Path) -> bool:
         names = os.listdir(folder)  # noqa: PTH208  names, not paths
         if all(map(is_unfinished_name, names)) or own_manifest(folder):
             return True
+        if all(is_unfinished_name(name) or _is_marked(folder / name) for name in names):
+            return True
         if journal.read_journal(folder):
             return True
         # The process that filled it may have given up, and removed it, since we looked.
@@ -159,6 +161,14 @@ def discard(folder: Path) -> None:
     remove_leftovers(folder)
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def discard_records(folder: Path) -> None:
+    """Remove a folder of marked TFRecords, and nothing else: a kill may leave one where shards are to go."""
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listdir(folder) if not is_unfinished_name(name)]  # noqa: PTH208  names, not paths
+        if names and all(_is_marked(folder / name) for name in names):
+            discard(folder)
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from penstock.shards.checks import run_rows_of
 from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
 from penstock.shards.layout import layouts_of
 from penstock.shards.manifest import row_to_json
-from penstock.shards.ownership import check_target, discard
+from penstock.shards.ownership import check_target, discard, discard_records
 from penstock.shards.sequence import ShardSequence, default_shard_rows
 from penstock.writers.job import Job
 from penstock.writers.progress import Advance, progress_bar
@@ -35,6 +35,7 @@ def write(job: Job) -> None:
     if hidden.is_symlink():
         problem = "this is where unfinished shards go, and it is a link"
         raise TargetExistsError(problem, file=str(hidden), cure="Remove the link.")
+    discard_records(hidden)
     folder = ShardFolder.open(
         hidden,
         _layouts(job.node),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.core.fields import Field, allocate_block
 from penstock.core.rows import Context, plain_context
 from penstock.core.spec import ArraySpec
+from penstock.errors import DataError
 from penstock.memory import allocate_plain
 from penstock.sources.reading.chunked import Chunked, Grid, Values
 
@@ -89,3 +90,18 @@ def test_rows_of_another_shape_than_stated_are_an_error() -> None:
         ValueError, match=r"a\.test, row 0: rows 0 to 10 must have shape \(10,\), got \(9,\)"
     ):
         read(Lying(Grid(100, 10)), slice(0, 10), plain_context())
+
+
+@pytest.mark.parametrize("bad", [0, 1, 977, 2999])
+def test_one_bad_chunk_among_thousands_is_found_and_named(bad: int) -> None:
+    """By halving: a call within a call for each chunk would end at Python's limit."""
+
+    class Damaged(Counted):
+        def decode(self, start: int, stop: int, context: Context) -> Values:
+            if start <= bad < stop:
+                raise ValueError("damaged")
+            return super().decode(start, stop, context)
+
+    leaf = Damaged(Grid(3000, 1))
+    with pytest.raises(DataError, match=f"row {bad}: rows {bad} to {bad + 1} can't be decoded"):
+        read(leaf, slice(0, 3000), plain_context())

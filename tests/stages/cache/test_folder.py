@@ -111,6 +111,23 @@ def test_a_generator_fills_a_cache_for_its_own_dataset_and_no_other(tmp_path):
         run(pickle.loads(pickle.dumps(ds)))  # Our own.
 
 
+def test_a_function_that_counts_its_calls_fills_a_cache_in_several_passes(tmp_path):
+    """It is not what it was, by its own doing: the dataset that called it knows."""
+    seen = {"n": 0}
+
+    def count(row):
+        seen["n"] += 1
+        return row
+
+    ds = ps.from_arrays(np.arange(5000.0)).map(count).cache(tmp_path / "c").batch(10)
+    for number, _ in enumerate(ds.with_options(threads=0)):
+        if number == 200:
+            break
+    assert np.concatenate(list(ds)).tolist() == list(range(5000))
+    with pytest.raises(ps.StaleCacheError, match=r"map\(count\) is not what it was"):
+        ps.from_arrays(np.arange(5000.0)).map(count).cache(tmp_path / "c")
+
+
 def test_a_key_vouches_for_what_can_not_be_compared(tmp_path):
     ds = from_generator(tmp_path / "c", "v1")
     assert "another run" not in str(ds.explain())

@@ -1,5 +1,7 @@
 """A shuffle of rows that only flow: each window holds the rows that came, in an order of its own."""
 
+import warnings
+
 import numpy as np
 import pytest
 from tests.conformance import run
@@ -97,6 +99,26 @@ def test_it_goes_on_from_any_row_where_rows_differ_in_size():
         with ds.stream(state=state, epoch=state["epoch"]) as again:
             rest = [int(number) for _, number in again]
         assert rest == everything[done:] or (done == 120 and state["epoch"] == 1)
+
+
+@pytest.mark.parametrize("knows_length", [True, False])
+def test_more_than_one_window_is_told_once_with_the_cures(knows_length: bool):
+    length = 1000 if knows_length else None
+    ds = ps.from_generator(
+        lambda: iter(range(1000)), ps.ArraySpec((), "int64"), length=length
+    ).shuffle(window=100 * ROW_NBYTES)
+    with pytest.warns(ps.PenstockWarning, match=r"mixes rows poorly[\s\S]*\.cache\(\)") as found:
+        assert len(list(ds)) == len(list(ds)) == 1000
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(flow(1000).shuffle())  # One window holds all.
+
+
+def test_a_shuffle_of_a_cache_on_disk_in_few_blocks_is_told(tmp_path):
+    ds = flow(100_000).cache(tmp_path / "a").shuffle(window="100KB")
+    with pytest.warns(ps.PenstockWarning, match="mixes rows poorly"):
+        assert len(list(ds.batch(100))) == 1000
 
 
 def test_an_exact_order_is_refused_with_the_cure():

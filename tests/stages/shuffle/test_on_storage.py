@@ -92,14 +92,14 @@ def test_a_poor_mixing_is_told_once_with_the_figure_and_the_cures(tmp_path: Path
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=100_000)
     ds = ps.from_files(tmp_path / "a.parquet", ("a", "b"))
     (text,) = warned(ds.shuffle(window="2MB").batch(10))
-    assert "mixing 0.26" in text
+    assert "mixing 0.01" in text
     assert "blocks of 100000 rows (1.6 MB)" in text
     for cure in (".shuffle(exact=True)", ".cache('folder').shuffle()", ".shuffle(window='391MB')"):
         assert cure in text
     assert not warned(ds.shuffle(window="2MB", exact=True).batch(10))
     assert not warned(ds.shuffle(window="391MB").batch(10))
-    assert not warned(ds.cache(tmp_path / "cache").shuffle(window="4MB").batch(10))
-    assert "mixing 0.26" in str(ds.shuffle(window="2MB").explain())
+    assert not warned(ds.cache(tmp_path / "cache").shuffle(window="7MB").batch(10))
+    assert "mixing 0.01" in str(ds.shuffle(window="2MB").explain())
 
 
 def test_the_warning_names_the_line_that_opened_the_stream(tmp_path: Path) -> None:

@@ -214,7 +214,12 @@ class Engine:
             self.pump.close()
         close = getattr(self.source, "close", None)
         if close is not None:
-            close()
+            try:
+                close()
+            except ValueError as error:
+                # Another thread is in it, in next(): it ends there, since the threads stop.
+                if "already executing" not in str(error):
+                    raise
         if self.threads is not None:
             self.threads.close()
         self.resources.close()

@@ -8,6 +8,7 @@ import ast
 import math
 import re
 import struct
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ _ALIGNMENT = 64  # of the data in the file, as NumPy aligns it
 _MAX_DIGITS = 21
 
 # What a header may consist of: no operators, names or calls. Escapes are those that repr writes.
+# Python 3.11 counts the depth of all syntax trees that threads make at once in one place, and fails if they mix it up.
+_parsing = threading.Lock()
 _TOKEN = re.compile(
     r"""\s+ | [()\[\]{},:] | True | False | (?P<number>\d{1,20})L?
     | '(?:[^'\\\n]|\\[\\'"nrtxuU])*' | "(?:[^"\\\n]|\\[\\'"nrtxuU])*" """,
@@ -197,7 +200,8 @@ def _literal(text: str) -> Any:
         if depth > _MAX_DEPTH:
             raise ValueError(f"brackets more than {_MAX_DEPTH} deep")
         parts.append(token["number"] or part)  # Python 2 wrote 10L
-    return ast.literal_eval("".join(parts).strip())
+    with _parsing:
+        return ast.literal_eval("".join(parts).strip())
 
 
 def _dtype(descr: Any, wrong: Any) -> np.dtype[Any]:

@@ -24,8 +24,9 @@ class Handle:
         self.stream = SeekableFile(reader)
         self._kept: dict[str, Any] = {}
         with naming(str(location)):
-            # No chunk cache of HDF5's: chunks are decoded whole, and we retain those that two reads share.
-            self.file = h5py.File(self.stream, "r", rdcc_nbytes=0)
+            # We retain chunks that two reads share. But without a chunk cache, HDF5 reads a chunk that is not packed
+            # in pieces: one for each row, if chunks have fewer columns than rows have.
+            self.file = h5py.File(self.stream, "r", rdcc_nbytes=1 << 20)
 
     def kept(self, name: str, make: Callable[[], Kept]) -> Kept:
         """Return what was made for this name, for as long as the file is open; the caller holds the lock."""

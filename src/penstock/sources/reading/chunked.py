@@ -141,12 +141,27 @@ class Chunked(Leaf):
         except (MemoryError, PenstockError):
             raise
         except Exception as error:
-            edge = int(self.grid.bounds(self.grid.chunk_of(np.array([first])))[1][0])
-            if edge < last:  # Several chunks: find the bad one, and raise its error.
-                self._decoded(first, edge, context)
-                self._decoded(edge, last, context)
-            raise self.failure(error, first, last) from error
+            raise self._bad_chunk(error, first, last, context) from error
         return self._checked(values, first, last)
+
+    def _bad_chunk(self, error: Exception, first: int, last: int, context: Context) -> Exception:
+        """Return the error of the first bad chunk among rows that can't be decoded, found by halving them."""
+        chunks = self.grid.chunk_of(np.array([first, last - 1]))
+        low, high = chunks.tolist()
+        while low < high:
+            middle = (low + high) // 2
+            start, stop = (int(one[0]) for one in self.grid.bounds(np.array([low])))
+            stop = int(self.grid.bounds(np.array([middle]))[1][0])
+            try:
+                self._checked(self.decode(start, stop, context), start, stop)
+            except (MemoryError, PenstockError) as found:
+                return found
+            except Exception as found:  # noqa: BLE001  # Whatever a library raises for damage.
+                error, high = found, middle
+            else:
+                low = middle + 1
+        start, stop = (int(one[0]) for one in self.grid.bounds(np.array([low])))
+        return self.failure(error, start, stop)
 
     def _checked(self, values: Values, first: int, last: int) -> Values:
         """Return decoded rows after checking their shape and dtype: from here on they are copied as bytes."""

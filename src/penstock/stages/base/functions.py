@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.evidence import Evidence
+from penstock.core.evidence import FUNCTION, Evidence
 from penstock.core.lazy import lazy
 from penstock.core.nest import Structure, builder
 from penstock.core.order import round_keys
 from penstock.core.rows import Executor
 from penstock.core.tally import SHOWN
 from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
+from penstock.stages.base.turns import Turns, turns_of
 
 if TYPE_CHECKING:
     from penstock.core import digests
@@ -54,7 +55,7 @@ class UserFunction:
 
     def evidence(self) -> Evidence:
         """Return what tells the function from others: what it does, with all that it uses."""
-        what = f"the function of {self.describe()}"
+        what = f"{FUNCTION} {self.describe()}"
         return Evidence(what, lambda: digests.digest(self.function), "code")
 
     def failure(self, where: str, error: BaseException) -> FunctionError:
@@ -132,32 +133,78 @@ def run_rows(
 ) -> list[BadRow]:
     """Call a function with each numbered row, put its results one after the other, and return the bad rows.
 
-    A row that fails raises; with `skip` it is a bad row.
+    A row that fails raises; with `skip` it is a bad row. Functions that fill the same memory each time are called
+    by one thread at a time, until their result is put.
     """
-    bad: list[BadRow] = []
+    run = _Run(function, call, put, locate, executor, skip, prepare)
+    turns = turns_of(function.function)
+    numbered = iter(rows)
     with array_memory():
-        for place, (number, leaves) in enumerate(rows):
-            if executor.is_closing:
+        for one in numbered:
+            if turns.settled():
+                # The first row of each block is looked at, too: a function may behave otherwise later on.
+                run.rows([one], turns)
+                if turns.settled():
+                    break
+                continue
+            with turns.turn():
+                run.rows([one], turns)
+        run.rows(numbered, None)
+    return run.bad
+
+
+class _Run:
+    """The calls of a function for the rows of a block, one after the other."""
+
+    def __init__(
+        self,
+        function: UserFunction,
+        call: Callable[[Any], Any],
+        put: Put,
+        locate: Callable[[int], str],
+        executor: Executor,
+        skip: bool,  # noqa: FBT001  # Only `run_rows` calls this.
+        prepare: Callable[[int], Any] | None,
+    ) -> None:
+        self.function = function
+        self.call = call
+        self.put = put
+        self.locate = locate
+        self.executor = executor
+        self.skip = skip
+        self.prepare = prepare
+        self.num_rows = 0
+        self.bad: list[BadRow] = []
+
+    def rows(self, rows: Iterable[tuple[int, Any]], turns: Turns | None) -> None:
+        """Call the function for the next rows; with `turns`, look at its results."""
+        call, put, prepare, bad = self.call, self.put, self.prepare, self.bad
+        place = self.num_rows
+        for number, leaves in rows:
+            if self.executor.is_closing:
                 raise StreamClosedError("the stream was closed.")
-            where = functools.partial(locate, number)
+            where = functools.partial(self.locate, number)
             if prepare is not None:
                 prepare(number)
+            place += 1
             try:
                 result = call(leaves)
             except Exception as error:
-                failure = function.failure(where(), error)
-                if not skip:
+                failure = self.function.failure(where(), error)
+                if not self.skip:
                     raise failure from error
                 text = traceback_text(error) if len(bad) < SHOWN else ""
-                bad.append(BadRow(place, caused(failure, error, text)))
+                bad.append(BadRow(place - 1, caused(failure, error, text)))
                 continue
+            if turns is not None:
+                turns.look(result, leaves)
             try:
-                put(place - len(bad), result, where)
+                put(place - 1 - len(bad), result, where)
             except SpecMismatchError as error:
-                if not skip:
+                if not self.skip:
                     raise
-                bad.append(BadRow(place, _without_frames(error)))
-    return bad
+                bad.append(BadRow(place - 1, _without_frames(error)))
+        self.num_rows = place
 
 
 @contextmanager

@@ -12,19 +12,19 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
+from penstock.core.fingerprint import lineage
 from penstock.core.order import WINDOWS_VERSION, Permutation
 from penstock.core.rows import Context, Cursor, Flow, Parcel, rows_per_block
+from penstock.errors import warn_user
 from penstock.memory import format_nbytes
 from penstock.shards.writing import varying_nbytes
 from penstock.stages.base.stage import Stage, StageFlow
 
 _TAIL = 4  # Less than this part of a window is not a window of its own.
-_PORTION_NBYTES = (
-    1 << 20
-)  # Rows are gathered in portions: small parcels together, and none takes more than it needs.
-_VARYING_NBYTES = (
-    16  # What a row of no fixed size takes besides its values: where it begins, and its shape.
-)
+# Rows that differ in size are gathered in portions, so that only one of these is there several times.
+_PORTION_NBYTES = 1 << 20
+# What such a row takes besides its values: where it begins, and its shape.
+_VARYING_NBYTES = 16
 
 
 class ShuffledFlow(StageFlow):
@@ -39,6 +39,7 @@ class ShuffledFlow(StageFlow):
         self.num_shuffles += 1
         self.follows_epoch = True
         self.window_nbytes = window_nbytes
+        self.has_warned = False
         varying = [field for field in self.fields if field.storage_shape is None]
         self.is_varying = bool(varying)
         fixed = [field for field in self.fields if field.storage_shape is not None]
@@ -58,6 +59,9 @@ class ShuffledFlow(StageFlow):
             window = incoming.window()
             if not window.size:
                 return
+            if number == 1 and self.num_rows is None and not self.has_warned:
+                self.has_warned = True  # That there is more than a window is known only now.
+                warn_user(self._caution())
             words = (self.seed, context.epoch, self.input.num_shuffles, number)
             order = Permutation(window.size, words)
             step = context.rows_per_block(self)
@@ -88,12 +92,30 @@ class ShuffledFlow(StageFlow):
 
     def order_key(self) -> tuple[Hashable, ...]:
         """Return what the order follows from; rows that differ in size are cut by their bytes, known only later."""
-        cut = id(self.input) if self.is_varying else self.window_nbytes // max(1, self.fixed_nbytes)
+        cut: Hashable = self.window_nbytes // max(1, self.fixed_nbytes)
+        if self.is_varying:
+            cut = self.window_nbytes, lineage(self.input)
         return (self.seed, self.input.num_shuffles), self.num_rows, "forward", self.is_varying, cut
 
     def fingerprint(self) -> Any:
         """Return the stage's, and the version of the way that rows are cut into windows."""
         return [*self.stage.fingerprint(), WINDOWS_VERSION]
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return that rows are mixed only with those near them, if it is known that one window can't hold all."""
+        most = self.window_nbytes + self.window_nbytes // _TAIL
+        if self.num_rows is None or self.num_rows * self.fixed_nbytes <= most:
+            return ()
+        return (self._caution(),)
+
+    def _caution(self) -> str:
+        nbytes = format_nbytes(self.window_nbytes)
+        return (
+            f"{self.describe()} mixes rows poorly: the input can only be read forward, so that rows are mixed only "
+            f"with those in the same {nbytes}; batches of sorted data would have few labels each.\n"
+            "  kept first, in memory or on disk: .cache().shuffle(), .cache('folder').shuffle()\n"
+            "  a larger window: .shuffle(window='1GB')"
+        )
 
     def choice(self) -> str:
         """Return how it shuffles."""

@@ -3,8 +3,10 @@
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+from penstock.core.fingerprint import lineage
 from penstock.core.order import WINDOWS_VERSION
 from penstock.core.rows import Context, Cursor, Parcel, Rows, rows_per_block
+from penstock.errors import warn_user
 from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage, StageFlow
 from penstock.stages.cache.base import CacheFlow
@@ -24,6 +26,7 @@ class ShuffledCache(StageFlow):
         self.window_nbytes = window_nbytes
         self.seed = seed
         self.exact = exact
+        self.has_warned = False
         self.num_shuffles += 1
         self.follows_epoch = True
 
@@ -33,6 +36,10 @@ class ShuffledCache(StageFlow):
             return self.input.parcels(None, context)
         rows = self.stage.build(self.input.table(context))
         assert isinstance(rows, Rows)
+        if not self.has_warned:
+            self.has_warned = True
+            for caution in rows.cautions():  # Not known before: how many rows there are decides.
+                warn_user(caution)
         return Segment(rows).parcels(cursor, context)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
@@ -52,7 +59,7 @@ class ShuffledCache(StageFlow):
     def order_key(self) -> tuple[Hashable, ...]:
         """Return what is known before the cache is full; windows are cut only then, each cache by itself."""
         key = (self.seed, self.input.num_shuffles), self.num_rows
-        return (*key, "cache", id(self.input)) if self.input.grains and not self.exact else key
+        return (*key, "cache", lineage(self.input)) if self.input.grains and not self.exact else key
 
     def choice(self) -> str:
         """Return how it shuffles."""

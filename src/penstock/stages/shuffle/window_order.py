@@ -98,9 +98,11 @@ class WindowOrder:
         """
         if self.is_whole or self.num_rows <= self.block_rows:
             return 1.0
-        perfect = (self.block_rows - 1) / (self.num_rows - 1)
-        windowed = min(1.0, (self.block_rows - 1) / max(1, self.num_rows / self.num_windows - 1))
-        return (1 + (_SPREAD - 1) * perfect) / (1 + (_SPREAD - 1) * windowed)
+        # How likely two rows are of one block: any two, and two of a window.
+        any_two = (self.block_rows - 1) / (self.num_rows - 1)
+        of_window = min(1.0, (self.block_rows - 1) / max(1, self.num_rows / self.num_windows - 1))
+        # Within a window means vary as after a shuffle of it, and windows differ from each other, too.
+        return (1 - any_two) / ((1 - of_window) + _SPREAD * (of_window - any_two))
 
     def window_of(self, position: int) -> int:
         """Return the window that a position falls into."""

@@ -200,9 +200,6 @@ def test_a_strategy_reads_the_epochs_that_are_read_without_one(kind, devices):
     )
     assert read(lambda feed: model.evaluate(feed, verbose=0)) == wanted(first)
     assert read(
-        lambda feed: model.fit(feed, steps_per_epoch=2, verbose=0, shuffle=False)
-    ) == wanted(first[:2])
-    assert read(
         lambda feed: model.fit(ds.to_keras(), validation_data=feed, verbose=0, shuffle=False)
     ) == wanted(first, first)
     rows = ps.from_arrays(numbered(40)[0]).shuffle(seed=0).batch(16)
