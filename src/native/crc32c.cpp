@@ -231,46 +231,44 @@ uint32_t crc32c_portable(const uint8_t* data, size_t nbytes, uint32_t before) {
   return ~crc;
 }
 
-int64_t RunGrid::first_bad(const uint8_t* data, const Stretch* stretches, int64_t count, int64_t width,
-                           const uint32_t* expected) const {
-  int64_t bad = -1;
-  // From the end: what was read last is still in the processor's cache, and reading it first keeps it there.
-  for (int64_t i = count - 1; i >= 0; --i) {
-    const int64_t first = stretches[i].row;
-    for (int64_t run = run_of(first + stretches[i].length - 1); run >= run_of(first); --run) {
-      int64_t row = start_of(run);
-      if (row < first) break;
-      const int64_t stop = stop_of(run);
-      uint32_t crc = 0;
-      for (int64_t j = i; row < stop; ++j) {
-        const int64_t end = stretches[j].row + stretches[j].length;
-        if (end < stop && (j + 1 == count || stretches[j + 1].row != end)) break;
-        const int64_t until = end < stop ? end : stop;
-        const uint8_t* at = data + stretches[j].place + (row - stretches[j].row) * width;
-        crc = crc32c(at, static_cast<size_t>((until - row) * width), crc);
-        row = until;
-      }
-      if (row == stop && crc != expected[run]) bad = run;
-    }
+namespace {
+
+constexpr uint32_t product(uint32_t a, uint32_t b, uint32_t polynomial) {
+  uint32_t sum = 0;
+  for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
+    if (a & bit) sum ^= b;
+    b = b >> 1 ^ (b & 1 ? polynomial : 0);
   }
-  return bad;
+  return sum;
+}
+
+constexpr uint32_t kOneByte = 0x00800000u;  // x^8
+
+// x to the power of the bits of 1, 2, 4, 8 ... bytes.
+constexpr std::array<uint32_t, 64> make_powers() {
+  std::array<uint32_t, 64> powers{};
+  powers[0] = kOneByte;
+  for (size_t k = 1; k < powers.size(); ++k) powers[k] = product(powers[k - 1], powers[k - 1], kPolynomial);
+  return powers;
+}
+constexpr std::array<uint32_t, 64> kPowers = make_powers();
+
+}  // namespace
+
+uint32_t moved_crc32c(uint32_t crc, uint64_t nbytes) {
+  for (size_t k = 0; nbytes != 0; ++k, nbytes >>= 1) {
+    if (nbytes & 1) crc = product(kPowers[k], crc, kPolynomial);
+  }
+  return crc;
 }
 
 uint32_t combined_crc(uint32_t first, uint32_t second, uint64_t second_nbytes, uint32_t polynomial) {
   // The first checksum moves over the bytes that follow it: a multiplication by x to the power of their bits.
-  const auto product = [polynomial](uint32_t a, uint32_t b) {
-    uint32_t sum = 0;
-    for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
-      if (a & bit) sum ^= b;
-      b = b >> 1 ^ (b & 1 ? polynomial : 0);
-    }
-    return sum;
-  };
-  uint32_t power = 0x00800000u;  // x^8: one byte
+  uint32_t power = kOneByte;
   uint32_t moved = first;
   for (; second_nbytes != 0; second_nbytes >>= 1) {
-    if (second_nbytes & 1) moved = product(power, moved);
-    power = product(power, power);
+    if (second_nbytes & 1) moved = product(power, moved, polynomial);
+    power = product(power, power, polynomial);
   }
   return moved ^ second;
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "crc32c.h"
 
 namespace penstock {
 namespace {
@@ -33,11 +34,21 @@ int64_t round_down(int64_t value) { return value & ~(kPage - 1); }
 int64_t round_up(int64_t value) { return round_down(value + kPage - 1); }
 bool is_refusal(int error) { return error == EINVAL || error == ENOTSUP || error == EFAULT; }
 
+// Cells of the file, each `nbytes` long, from `start` on. Parts are cut where cells begin, and each piece has a
+// checksum. Without cells, `nbytes` is 0.
+struct Cells {
+  int64_t start;
+  int64_t nbytes;
+
+  int64_t cell_of(int64_t offset) const { return (offset - start) / nbytes; }
+};
+
 // Bytes of the file that belong somewhere.
 struct Part {
   int64_t offset;
   int64_t size;
   uint8_t* data;
+  uint32_t* sums;  // Of its pieces.
   int64_t stop() const { return offset + size; }
 };
 
@@ -106,8 +117,8 @@ thread_local Queue queue;
 
 class Job {
  public:
-  Job(int fd, int direct_fd, uint8_t* bounce, int64_t bounce_nbytes, bool drops)
-      : fd_(fd), direct_fd_(direct_fd), bounce_(bounce), bounce_nbytes_(bounce_nbytes), drops_(drops) {}
+  Job(int fd, int direct_fd, uint8_t* bounce, int64_t bounce_nbytes, bool drops, Cells cells)
+      : fd_(fd), direct_fd_(direct_fd), bounce_(bounce), bounce_nbytes_(bounce_nbytes), drops_(drops), cells_(cells) {}
 
   void run(std::vector<Part> parts) {
     parts_ = std::move(parts);
@@ -119,7 +130,10 @@ class Job {
       groups_.back().stop = std::max(groups_.back().stop, part.stop());
       groups_.back().last = i + 1;
     }
-    if (direct_fd_ >= 0) read_direct();
+    if (direct_fd_ >= 0) {
+      read_direct();
+      if (direct_fd_ < 0) forget_sums();  // All is read again.
+    }
     for (const Group& group : groups_) {
       if (!is_read_directly(group) && !failure.is_set) read_buffered(group);
     }
@@ -235,7 +249,7 @@ class Job {
       const Part& part = parts_[i];
       const int64_t from = std::max({part.offset, have, request.start});
       const int64_t until = std::min(part.stop(), stop);
-      if (from < until && !fill(part.data + (from - part.offset), until - from, from)) return false;
+      if (from < until && !fill_part(part, from, until)) return false;
     }
     return true;
   }
@@ -247,7 +261,30 @@ class Job {
       const int64_t until = std::min(part.stop(), have);
       if (from < until) {
         std::memcpy(part.data + (from - part.offset), data + (from - request.start), static_cast<size_t>(until - from));
+        add_sums(part, from, until);
       }
+    }
+  }
+
+  // Takes in bytes that have just come, in whatever order: the processor still has them at hand, and the disk goes on
+  // reading meanwhile.
+  void add_sums(const Part& part, int64_t from, int64_t until) const {
+    if (cells_.nbytes == 0) return;
+    const int64_t first = cells_.cell_of(part.offset);
+    while (from < until) {
+      const int64_t cell = cells_.cell_of(from);
+      const int64_t piece_stop = std::min(cells_.start + (cell + 1) * cells_.nbytes, part.stop());
+      const int64_t stop = std::min(piece_stop, until);
+      const uint32_t crc = crc32c(part.data + (from - part.offset), static_cast<size_t>(stop - from));
+      part.sums[cell - first] ^= moved_crc32c(crc, static_cast<uint64_t>(piece_stop - stop));
+      from = stop;
+    }
+  }
+
+  void forget_sums() const {
+    if (cells_.nbytes == 0) return;
+    for (const Part& part : parts_) {
+      if (part.size > 0) std::fill_n(part.sums, cells_.cell_of(part.stop() - 1) - cells_.cell_of(part.offset) + 1, 0u);
     }
   }
 
@@ -255,7 +292,7 @@ class Job {
     const auto count = static_cast<int64_t>(group.last - group.first);
     if (group.stop - group.start >= count * kScattered) {
       for (size_t i = group.first; i < group.last; ++i) {
-        if (!fill(parts_[i].data, parts_[i].size, parts_[i].offset)) return;
+        if (!fill_part(parts_[i], parts_[i].offset, parts_[i].stop())) return;
       }
     } else {
       // Many small ones: a call to the system for each would cost more than reading all that lies between them.
@@ -270,7 +307,17 @@ class Job {
     if (drops_) posix_fadvise(fd_, group.start, group.stop - group.start, POSIX_FADV_DONTNEED);
   }
 
-  // Reads through the page cache.
+  // Reads some bytes of a part through the page cache; with cells, few enough at once that they stay at hand.
+  bool fill_part(const Part& part, int64_t from, int64_t until) {
+    const int64_t most = cells_.nbytes == 0 ? until - from : kSlot;
+    for (int64_t start = from; start < until; start += most) {
+      const int64_t stop = std::min(start + most, until);
+      if (!fill(part.data + (start - part.offset), stop - start, start)) return false;
+      add_sums(part, start, stop);
+    }
+    return true;
+  }
+
   bool fill(uint8_t* to, int64_t size, int64_t offset) {
     int64_t done = 0;
     while (done < size) {
@@ -302,27 +349,46 @@ class Job {
   uint8_t* bounce_;
   int64_t bounce_nbytes_;
   bool drops_;
+  Cells cells_;
   std::vector<Part> parts_;
   std::vector<Group> groups_;
 };
 
-nb::object read_ranges(int fd, int direct_fd, nb::list offsets, nb::list buffers, nb::handle bounce_object, bool drop) {
+nb::object read_ranges(int fd, int direct_fd, nb::list offsets, nb::list buffers, nb::handle bounce_object, bool drop,
+                       int64_t cells_start, int64_t cell_nbytes, nb::handle sums_object) {
   const Buffer bounce(bounce_object, "bounce", Element::kUint8, 1, Access::kWrite);
   const size_t count = nb::len(offsets);
   if (nb::len(buffers) != count) raise_value_error("offsets and buffers must be as many.");
   if (bounce.size(0) < kSlot || reinterpret_cast<uintptr_t>(bounce.data<uint8_t>()) % kPage != 0) {
     raise_value_error("bounce must be at least 128 KB, and start on a page.");
   }
+  const Cells cells{cells_start, sums_object.is_none() ? 0 : cell_nbytes};
+  std::unique_ptr<Buffer> sums;
+  if (!sums_object.is_none()) {
+    if (cell_nbytes < 1) raise_value_error("cell_nbytes must be at least 1.");
+    sums = std::make_unique<Buffer>(sums_object, "sums", Element::kUint32, 1, Access::kWrite);
+  }
   std::vector<std::unique_ptr<Buffer>> held;
   std::vector<Part> parts;
+  int64_t num_pieces = 0;
   for (size_t i = 0; i < count; ++i) {
     held.push_back(std::make_unique<Buffer>(buffers[i], "buffers", Element::kUint8, 1, Access::kWrite));
     const auto offset = nb::cast<int64_t>(offsets[i]);
     if (offset < 0) raise_value_error("offsets must be at least 0.");
     if (may_share_memory(*held.back(), bounce)) raise_value_error("buffers must share no memory with bounce.");
-    parts.push_back({offset, held.back()->size(0), held.back()->data<uint8_t>()});
+    Part part{offset, held.back()->size(0), held.back()->data<uint8_t>(), nullptr};
+    if (sums && part.size > 0) {
+      if (offset < cells_start) raise_value_error("offsets must be in cells: at least cells_start.");
+      part.sums = sums->data<uint32_t>() + num_pieces;
+      num_pieces += cells.cell_of(part.stop() - 1) - cells.cell_of(offset) + 1;
+    }
+    parts.push_back(part);
   }
-  Job job(fd, direct_fd, bounce.data<uint8_t>(), bounce.size(0), drop);
+  if (sums) {
+    sums->require_size(0, num_pieces, "all pieces");
+    std::fill_n(sums->data<uint32_t>(), num_pieces, 0u);
+  }
+  Job job(fd, direct_fd, bounce.data<uint8_t>(), bounce.size(0), drop, cells);
   {
     nb::gil_scoped_release release;
     job.run(std::move(parts));
@@ -337,7 +403,8 @@ nb::object read_ranges(int fd, int direct_fd, nb::list offsets, nb::list buffers
 
 void bind_read(nb::module_& m) {
   m.def("read_ranges", &read_ranges, nb::arg("fd"), nb::arg("direct_fd"), nb::arg("offsets"), nb::arg("buffers"),
-        nb::arg("bounce"), nb::arg("drop"),
+        nb::arg("bounce"), nb::arg("drop"), nb::kw_only(), nb::arg("cells_start") = 0, nb::arg("cell_nbytes") = 0,
+        nb::arg("sums") = nb::none(),
         "Fill each buffer with the bytes of a file from its offset on; return whether direct reads work, and a failure.");
 }
 

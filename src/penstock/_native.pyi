@@ -89,12 +89,19 @@ def read_ranges(
     buffers: list[npt.NDArray[np.uint8]],
     bounce: npt.NDArray[np.uint8],
     drop: bool,
+    *,
+    cells_start: int = 0,
+    cell_nbytes: int = 0,
+    sums: npt.NDArray[np.uint32] | None = None,
 ) -> tuple[bool, tuple[int, int, int, int] | None]:
     """Fill each buffer with the bytes of a file from its offset on.
 
     Neighbours are read together, and large stretches through `direct_fd`, several at a time, unless it is -1.
     `bounce` is memory for that: 128 KB or more from a page on. `drop`: what comes through the page cache is
     not kept there.
+
+    With `sums`, cells of `cell_nbytes` bytes each, from `cells_start` on, cut the buffers into pieces: `sums` is
+    filled with the CRC32C of each piece, in the order of the buffers.
 
     Returns:
         Whether direct reads are possible, or still so; and None, or what failed: the offset, the bytes wanted
@@ -301,22 +308,6 @@ def crc32c_of_spans(
     out: npt.NDArray[np.uint32],
 ) -> None:
     """Write the CRC32C of the bytes between each two neighbouring edges to `out`."""
-
-def first_bad_run(
-    data: ReadableBuffer | npt.NDArray[np.uint8],
-    stretches: npt.NDArray[np.int64],
-    *,
-    width: int,
-    run_rows: int,
-    lead: int,
-    num_rows: int,
-    expected: npt.NDArray[np.uint32],
-) -> int:
-    """Return the first run of rows that is all in `data` with another CRC32C than expected; -1 if there is none.
-
-    `stretches` are rows of (row, byte in data, number of rows). Runs begin every `run_rows` rows, the first one
-    `lead` rows early; one may go on from a stretch to the next.
-    """
 
 def combined_crc(first: int, second: int, second_nbytes: int, *, polynomial: int) -> int:
     """Return the CRC of two pieces, one after the other, from those of each; `polynomial` is reflected."""

@@ -27,9 +27,12 @@ class BytesReader:
         self.num_bytes_read += target.size
         target[:] = memoryview(self.data)[offset : offset + target.size]
 
-    def read_ranges(self, ranges):
+    def read_ranges(self, ranges, cells=None):
         for one in ranges:
             self.read_into(one.buffer, one.offset)
+        return cells and cells.sums(
+            [one.offset for one in ranges], [writable_bytes(one.buffer) for one in ranges]
+        )
 
     def check_unchanged(self): ...
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import DataError, FileChangedError
+from penstock.io.cells import Cells, Sums
 from penstock.io.location import Location
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -44,8 +45,11 @@ class Reader(Protocol):
         """Fill `buffer` with the bytes from `offset` on."""
         ...
 
-    def read_ranges(self, ranges: Sequence[Range]) -> None:
-        """Fill each range's buffer, reading near neighbours in one go."""
+    def read_ranges(self, ranges: Sequence[Range], cells: Cells | None = None) -> Sums | None:
+        """Fill each range's buffer, reading near neighbours in one go.
+
+        With `cells`, return the CRC32C of each piece that they cut the ranges into, in the order of the ranges.
+        """
         ...
 
     def check_unchanged(self) -> None:

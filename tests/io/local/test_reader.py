@@ -330,10 +330,10 @@ def test_closing_waits_for_the_reads_under_way(big, content, locate, monkeypatch
     reading, may_go_on = threading.Event(), threading.Event()
     read_ranges = _native.read_ranges
 
-    def slow(*args):
+    def slow(*args, **options):
         reading.set()
         assert may_go_on.wait(30)
-        return read_ranges(*args)
+        return read_ranges(*args, **options)
 
     monkeypatch.setattr(_native, "read_ranges", slow)
     before = num_open_files()

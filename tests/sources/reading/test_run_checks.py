@@ -31,16 +31,36 @@ def test_runs_are_a_partition_of_the_rows(num_rows, run_rows, data):
     )
 
 
+@given(st.integers(1, 60), st.integers(1, 20), st.data())
+def test_runs_cut_stretches_into_pieces(num_rows, run_rows, data):
+    grid = RunGrid(num_rows, run_rows, data.draw(st.integers(1, run_rows)))
+    spans = st.tuples(st.integers(0, num_rows - 1), st.integers(1, num_rows))
+    spans = [(row, min(length, num_rows - row)) for row, length in data.draw(st.lists(spans))]
+    stretches = [*spans, (0, num_rows)]
+    starts, stops, runs = grid.pieces(stretches)
+    wanted = []
+    for row, length in stretches:
+        rows = [row + k for k in range(length)]
+        wanted += [
+            (run, min(some), max(some) + 1)
+            for run in range(grid.num_runs)
+            if (some := [one for one in rows if grid.run_of(one) == run])
+        ]
+    assert list(zip(runs.tolist(), starts.tolist(), stops.tolist(), strict=True)) == wanted
+    is_whole = [(start, stop) == grid.bounds(run) for run, start, stop in wanted]
+    assert grid.are_whole(starts, stops, runs).tolist() == is_whole
+
+
 @pytest.fixture
 def ranges(monkeypatch):
     """All ranges of data files that are read."""
     found = []
     read_ranges = LocalReader.read_ranges  # All other reads go through it.
 
-    def spy_ranges(self, some):
+    def spy_ranges(self, some, cells=None):
         if self.location.name.endswith(".npy"):
             found.extend((one.offset, memoryview(one.buffer).nbytes) for one in some)
-        return read_ranges(self, some)
+        return read_ranges(self, some, cells)
 
     monkeypatch.setattr(LocalReader, "read_ranges", spy_ranges)
     return found

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from penstock import _native
 from penstock.core.closing import Closing
 from penstock.errors import FileChangedError, NotAFileError
+from penstock.io.cells import Cells, Sums
 from penstock.io.failures import read_failure
 from penstock.io.local.bounce import BOUNCE
 from penstock.io.local.disk import DIRECT_NBYTES, Disk, disk_of
@@ -57,7 +58,7 @@ class LocalReader(Closing):
         """Fill `buffer` with the bytes from `offset` on."""
         self.read_ranges([Range(offset, buffer)])
 
-    def read_ranges(self, ranges: Sequence[Range]) -> None:
+    def read_ranges(self, ranges: Sequence[Range], cells: Cells | None = None) -> Sums | None:
         """Fill each range's buffer, reading near neighbours in one go."""
         offsets = [one.offset for one in ranges]
         targets = [writable_bytes(one.buffer) for one in ranges]
@@ -66,11 +67,18 @@ class LocalReader(Closing):
                 check_range(self.location, offset, target.size)
         self._start()
         try:
-            for portion in _portions(offsets, targets):
-                self._read(*portion)
+            sums = None
+            if sum(map(len, targets)) <= MAX_READ:
+                sums = self._read(offsets, targets, cells)
+            else:
+                for offset, target in _portions(offsets, targets):
+                    self._read([offset], [target], None)
+                if cells is not None:
+                    sums = cells.sums(offsets, targets)
             self._compare(os.fstat(self._fd))
         finally:
             self._finish()
+        return sums
 
     def describe(self) -> str:
         """Return how the file is read; a disk that was not measured yet is measured now."""
@@ -179,13 +187,25 @@ class LocalReader(Closing):
 
     # The reads.
 
-    def _read(self, offsets: list[int], targets: list[Bytes]) -> None:
+    def _read(self, offsets: list[int], targets: list[Bytes], cells: Cells | None) -> Sums | None:
+        sums = None
+        if cells is not None:
+            sums = cells.empty_sums(offsets, [target.size for target in targets])
+        start, nbytes = (cells.start, cells.nbytes) if cells else (0, 0)
         bounce = BOUNCE.acquire()
         try:
             direct_fd = self._direct_fd if self._is_direct else -1
             room = bounce[: self._disk.at_once * DIRECT_NBYTES]
             is_direct, failure = _native.read_ranges(
-                self._fd, direct_fd, offsets, targets, room, self._avoids_cache
+                self._fd,
+                direct_fd,
+                offsets,
+                targets,
+                room,
+                self._avoids_cache,
+                cells_start=start,
+                cell_nbytes=nbytes,
+                sums=sums,
             )
         finally:
             BOUNCE.release(bounce)
@@ -194,7 +214,7 @@ class LocalReader(Closing):
         if failure is None:
             if is_direct and self._disk.was_read(sum(map(len, targets))):
                 self._disk.measure(self._fd, direct_fd, self.location.size)
-            return
+            return sums
         offset, wanted, got, number = failure
         if number:
             raise self._failure(OSError(number, os.strerror(number)), offset)
@@ -204,14 +224,11 @@ class LocalReader(Closing):
         return read_failure(error, file=str(self.location), offset=offset)
 
 
-def _portions(offsets: list[int], targets: list[Bytes]) -> Iterator[tuple[list[int], list[Bytes]]]:
-    """Yield what one native call reads: all ranges if they have `MAX_READ` bytes at most, else one, or a part of it."""
-    if sum(map(len, targets)) <= MAX_READ:
-        yield offsets, targets
-        return
+def _portions(offsets: list[int], targets: list[Bytes]) -> Iterator[tuple[int, Bytes]]:
+    """Yield what one native call reads of many bytes: a range, or `MAX_READ` bytes of it."""
     for offset, target in zip(offsets, targets, strict=True):
         for begin in range(0, len(target), MAX_READ):
-            yield [offset + begin], [target[begin : begin + MAX_READ]]
+            yield offset + begin, target[begin : begin + MAX_READ]
 
 
 def _rebuild(location: Location, direct: bool | None, access: Access) -> LocalReader:  # noqa: FBT001  pickle passes by position

@@ -11,8 +11,9 @@ import numpy as np
 
 from penstock.core.closing import Closing
 from penstock.errors import FileChangedError
+from penstock.io.cells import Cells, Sums
 from penstock.io.location import Location
-from penstock.io.reader import Buffer, Bytes, Group, Range, check_range, coalesce
+from penstock.io.reader import Buffer, Bytes, Group, Range, check_range, coalesce, writable_bytes
 from penstock.io.remote import http, objects
 from penstock.io.remote.retry import RetryPolicy, TransientError, persist
 from penstock.io.remote.session import Call, Session, gather_limited
@@ -52,7 +53,7 @@ class RemoteReader(Closing):
         """Fill `buffer` with the bytes from `offset` on."""
         self.read_ranges([Range(offset, buffer)])
 
-    def read_ranges(self, ranges: Sequence[Range]) -> None:
+    def read_ranges(self, ranges: Sequence[Range], cells: Cells | None = None) -> Sums | None:
         """Fill each range's buffer, several requests at once, near neighbours in one."""
         groups = coalesce(ranges, gap=MAX_GAP, limit=MAX_JOINED)
         for group in groups:
@@ -64,6 +65,11 @@ class RemoteReader(Closing):
 
         if groups:
             self._run(read)
+        if cells is None:
+            return None
+        return cells.sums(
+            [one.offset for one in ranges], [writable_bytes(one.buffer) for one in ranges]
+        )
 
     def check_unchanged(self) -> None:
         """Raise FileChangedError if the file is not the one that was listed."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock.core.closing import Closing
 from penstock.core.rows import Context
+from penstock.io.cells import Cells, Sums
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Buffer, Range, Reader
@@ -48,11 +49,11 @@ class ReopenedReader(Closing):
         finally:
             self._files.give_back(file)
 
-    def read_ranges(self, ranges: Sequence[Range]) -> None:
-        """Fill each range's buffer, reading near neighbours in one go."""
+    def read_ranges(self, ranges: Sequence[Range], cells: Cells | None = None) -> Sums | None:
+        """Fill each range's buffer; return the checksums that `cells` ask for."""
         file = self._files.borrow(self)
         try:
-            file.reader.read_ranges(ranges)
+            return file.reader.read_ranges(ranges, cells)
         finally:
             self._files.give_back(file)
 

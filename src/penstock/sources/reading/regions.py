@@ -14,6 +14,7 @@ from penstock.core.fields import Field
 from penstock.core.lazy import lazy
 from penstock.core.rows import Context, RowSet, Runs, as_index, count, run_rows
 from penstock.core.spec import ArraySpec
+from penstock.io.cells import Cells
 from penstock.io.location import Location
 from penstock.io.open import describe_reading, open_reader
 from penstock.io.reader import Range, Reader
@@ -140,38 +141,40 @@ class Region(Leaf):
         if self.whole is not None:
             self.whole.saw(ranges, reader)
 
+    def _fetch_rows(
+        self, ranges: list[Range], stretches: list[tuple[int, int]], context: Context
+    ) -> None:
+        """Read stretches of rows (row, length), each to a range, and compare their checksums."""
+        if self.checks is None:
+            self._fetch(ranges, context)
+            return
+        width = self.field.nbytes
+        grid = self.checks.grid
+        cells = Cells(self.offset - grid.lead * width, grid.run_rows * width)
+        sums = self.reader(context).read_ranges(ranges, cells)
+        assert sums is not None
+        self.checks.check(stretches, sums, width, context)
+
     def _read_runs(self, runs: list[tuple[int, int, int]], memory: Array, context: Context) -> None:
         """For each run (row, slot, length), read `length` rows from `row` on into the slots from `slot` on."""
         width = self.field.nbytes
-        self._fetch(
-            [
-                Range(self.offset + row * width, memory[slot * width : (slot + length) * width])
-                for row, slot, length in runs
-            ],
-            context,
-        )
-        if self.checks is not None:
-            placed = [(row, slot * width, length) for row, slot, length in runs]
-            self.checks.check(placed, memory, width, context)
+        ranges = [
+            Range(self.offset + row * width, memory[slot * width : (slot + length) * width])
+            for row, slot, length in runs
+        ]
+        self._fetch_rows(ranges, [(row, length) for row, _, length in runs], context)
 
     def _read_rows(self, rows: Index, sink: Fixed, context: Context) -> None:
         """Read each row straight to its place; for large rows."""
         groups, places = sink.places(len(rows))
         offsets = self.offset + rows * self.field.nbytes
-        self._fetch(
-            [
-                Range(offset, sink.grouped[group, place])
-                for offset, group, place in zip(
-                    offsets.tolist(), groups.tolist(), places.tolist(), strict=True
-                )
-            ],
-            context,
-        )
-        if self.checks is not None:
-            steps = sink.grouped.strides
-            at = (groups * steps[0] + places * steps[1]).tolist()
-            placed = [(row, byte, 1) for row, byte in zip(rows.tolist(), at, strict=True)]
-            self.checks.check(placed, _with_gaps(sink), self.field.nbytes, context)
+        ranges = [
+            Range(offset, sink.grouped[group, place])
+            for offset, group, place in zip(
+                offsets.tolist(), groups.tolist(), places.tolist(), strict=True
+            )
+        ]
+        self._fetch_rows(ranges, [(row, 1) for row in rows.tolist()], context)
 
     def _read_scattered(self, rows: Index, sink: Fixed, context: Context) -> None:
         """Read rows that lie close together with one read into a buffer, and copy them from there."""
@@ -257,16 +260,6 @@ def _flat(sink: Fixed) -> Array | None:
     if sink.lengths is not None:
         return None
     return raw_rows(grouped, 0) if grouped.flags.c_contiguous else None
-
-
-def _with_gaps(sink: Fixed) -> Array:
-    """Return the memory of a column as bytes, from its first row to its last, with what lies between rows."""
-    grouped = sink.grouped
-    steps = grouped.strides
-    width = math.prod(grouped.shape[2:]) * grouped.dtype.itemsize
-    extent = (grouped.shape[0] - 1) * steps[0] + (grouped.shape[1] - 1) * steps[1] + width
-    first = raw_rows(grouped[:1, :1], 0)
-    return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
 
 
 def _runs(rows: RowSet, slots: Index | None) -> list[tuple[int, int, int]]:

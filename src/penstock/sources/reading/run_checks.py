@@ -4,7 +4,6 @@ A run is checked when all of its rows were read. A read never grows for that: wh
 of that piece is remembered for the read that goes on from there, which is how files are read forward.
 """
 
-import itertools
 import threading
 import zlib
 from collections import OrderedDict
@@ -18,17 +17,17 @@ from penstock import _native
 from penstock.core.arrays import Array, Index
 from penstock.core.rows import Context
 from penstock.errors import DataError, MissingFileError
+from penstock.io.cells import Sums
 from penstock.io.formats.npy_header import read_header
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 
 CASTAGNOLI = 0x82F63B78
 """The polynomial of CRC32C."""
-Sums = npt.NDArray[np.uint32]
-Stretch = tuple[int, int, int]
-"""Rows that follow each other in memory: the first row, the byte it starts at, and how many rows there are."""
-# Runs of which only a piece was read: the others may be on their way, on other threads.
-_MOST_PENDING = 64
+Stretch = tuple[int, int]
+"""Rows that follow each other: the first row, and how many rows there are."""
+# Pieces of runs whose other pieces may be on their way, on other threads: some 200 bytes each.
+_MOST_PENDING = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,31 @@ class RunGrid:
         """Yield the bounds of each run that has some of the rows `start` to `stop`."""
         return map(self.bounds, range(self.run_of(start), self.run_of(stop - 1) + 1))
 
+    def pieces(self, stretches: Sequence[Stretch]) -> tuple[Index, Index, Index]:
+        """Return the pieces that runs cut stretches into: their first rows, the rows after their last, and the runs."""
+        firsts, lengths = np.array(stretches, np.int64).T
+        ends = firsts + lengths
+        first_runs = (firsts + self.lead) // self.run_rows
+        counts = (ends - 1 + self.lead) // self.run_rows - first_runs + 1
+        before = np.cumsum(counts) - counts
+        runs = np.arange(counts.sum()) + np.repeat(first_runs - before, counts)
+        starts = runs * self.run_rows - self.lead
+        stops = starts + self.run_rows
+        return (
+            np.maximum(starts, np.repeat(firsts, counts)),
+            np.minimum(stops, np.repeat(ends, counts)),
+            runs,
+        )
+
+    def are_whole(self, starts: Index, stops: Index, runs: Index) -> npt.NDArray[np.bool_]:
+        """Return which pieces are all rows of their runs."""
+        begins = runs * self.run_rows - self.lead
+        ends = begins + self.run_rows
+        is_whole: npt.NDArray[np.bool_] = np.logical_and(
+            starts == np.maximum(begins, 0), stops == np.minimum(ends, self.num_rows)
+        )
+        return is_whole
+
     def edges(self, start: int, stop: int) -> Index:
         """Return `start`, the first row of each run that begins after it, and `stop`."""
         inner = np.arange((self.run_of(start) + 1) * self.run_rows - self.lead, stop, self.run_rows)
@@ -86,34 +110,23 @@ class RunChecks:
         """The bytes of all checksums, which a stream keeps in memory."""
         return 4 * self.grid.num_runs
 
-    def check(
-        self, stretches: Sequence[Stretch], memory: Array, width: int, context: Context
-    ) -> None:
-        """Raise if rows of `width` bytes in `memory` are not those that were written."""
-        first, stop = stretches[0][0], stretches[-1][0] + stretches[-1][2]
-        is_forward = len(stretches) == 1 or all(
-            row + length == following
-            for (row, _, length), (following, _, _) in itertools.pairwise(stretches)
-        )
+    def check(self, stretches: Sequence[Stretch], sums: Sums, width: int, context: Context) -> None:
+        """Raise if rows of `width` bytes are not those that were written.
+
+        `sums` are the checksums of the pieces that runs cut the stretches into, stretch by stretch.
+        """
         kept = self._kept(context)
         kept.refuse_bad(stretches)
-        if not is_forward or self._has_whole(first, stop):
-            grid = self.grid
-            run = _native.first_bad_run(
-                memory,
-                np.array(stretches, np.int64),
-                width=width,
-                run_rows=grid.run_rows,
-                lead=grid.lead,
-                num_rows=grid.num_rows,
-                expected=kept.expected(),
-            )
-            if run >= 0:
-                raise kept.found_bad(run)
-        if is_forward and context.budget is not None:
-            for start, end in self._pieces(first, stop):
-                crc = _crc_of_rows(stretches, memory, width, start, end)
-                kept.add(start, end, crc, (end - start) * width)
+        starts, stops, runs = self.grid.pieces(stretches)
+        is_whole = self.grid.are_whole(starts, stops, runs)
+        if is_whole.any():
+            wrong = np.flatnonzero(is_whole & (kept.expected()[runs] != sums))
+            if len(wrong):
+                raise kept.found_bad(int(runs[wrong[0]]))
+        if context.budget is not None:
+            for piece in np.flatnonzero(~is_whole).tolist():
+                start, stop = int(starts[piece]), int(stops[piece])
+                kept.add(start, stop, int(sums[piece]), (stop - start) * width)
 
     def check_spans(self, edges: Index, places: Index, memory: Array, context: Context) -> None:
         """Raise if rows that differ in size are not those that were written.
@@ -124,7 +137,7 @@ class RunChecks:
         _native.crc32c_of_spans(memory, places, found)
         kept = self._kept(context)
         first, stop = int(edges[0]), int(edges[-1])
-        kept.refuse_bad([(first, 0, stop - first)])
+        kept.refuse_bad([(first, stop - first)])
         pieces = self._pieces(first, stop)
         skipped = int(any(start == first for start, _ in pieces))
         whole = found[skipped : len(found) - len(pieces) + skipped]
@@ -138,14 +151,6 @@ class RunChecks:
             for start, end in pieces:
                 span = 0 if start == first else -1
                 kept.add(start, end, int(found[span]), int(sizes[span]))
-
-    def _has_whole(self, start: int, stop: int) -> bool:
-        """Return whether all rows of some run are among `start` to `stop`."""
-        run = self.grid.run_of(start)
-        if self.grid.bounds(run)[0] < start:
-            run += 1
-        begin, end = self.grid.bounds(run)
-        return begin < end <= stop
 
     def _pieces(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return the rows at both ends of `start` to `stop` that are only a part of a run."""
@@ -171,6 +176,7 @@ class _Kept:
         self._expected: Sums | None = None
         self._pending: OrderedDict[int, dict[int, tuple[int, int, int]]] = OrderedDict()
         """For each run, its pieces by their first row: the row after the last, checksum and bytes."""
+        self._num_pending = 0
         self._bad: set[int] = set()
 
     def expected(self) -> Sums:
@@ -186,7 +192,7 @@ class _Kept:
             bad = sorted(self._bad)
         for run in bad:
             start, stop = self.checks.grid.bounds(run)
-            if any(row < stop and start < row + length for row, _, length in stretches):
+            if any(row < stop and start < row + length for row, length in stretches):
                 raise self.found_bad(run)
 
     def add(self, start: int, stop: int, crc: int, nbytes: int) -> None:
@@ -196,12 +202,13 @@ class _Kept:
         if (start, stop) != (first, last):
             with self._lock:
                 pieces = self._pending.setdefault(run, {})
+                self._num_pending += start not in pieces
                 pieces[start] = stop, crc, nbytes
                 joined = _joined(pieces, first, last)
                 if joined is not None:
-                    del self._pending[run]
-                elif len(self._pending) > _MOST_PENDING:
-                    self._pending.popitem(last=False)
+                    self._num_pending -= len(self._pending.pop(run))
+                elif self._num_pending > _MOST_PENDING:
+                    self._num_pending -= len(self._pending.popitem(last=False)[1])
             if joined is None:
                 return
             crc = joined
@@ -220,19 +227,6 @@ class _Kept:
     def close(self) -> None:
         """Let go of the checksums."""
         self._expected = None
-
-
-def _crc_of_rows(
-    stretches: Sequence[Stretch], memory: Array, width: int, start: int, stop: int
-) -> int:
-    """Return the checksum of rows that follow each other, in one stretch or in several."""
-    crc = 0
-    for row, place, length in stretches:
-        first, last = max(start, row), min(stop, row + length)
-        if first < last:
-            piece = memory[place + (first - row) * width : place + (last - row) * width]
-            crc = _native.crc32c(piece, before=crc)
-    return crc
 
 
 def _joined(pieces: dict[int, tuple[int, int, int]], row: int, stop: int) -> int | None:
