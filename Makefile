@@ -36,10 +36,10 @@ FORCE:
 demo: setup
 	$(BIN)/penstock demo
 
-# The training runs are processes of their own, and go two at a time. (Exit code 5: ARGS chose none of them.)
+# Two at a time; the training runs, which are processes of their own, first. (Exit code 5: ARGS chose none of them.)
 test: setup
 	$(PYTEST) -m "not soak" -n 2 tests/feeds $(ARGS) || test $$? -eq 5
-	$(PYTEST) -m "not soak" --ignore=tests/feeds tests $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m "not soak" -n 2 --dist loadfile --ignore=tests/feeds tests $(ARGS) || test $$? -eq 5
 
 quick: setup
 	$(PYTEST) -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)

@@ -110,7 +110,7 @@ void restore_array_memory(nb::handle before) {
 }
 
 // Whether the results of a function can be handed on as they are: arrays of the declared kind that nobody else
-// refers to, or the very arrays that the function was called with.
+// refers to.
 class ResultCheck {
  public:
   // shapes: for each field a tuple, with -1 for any size. keys: None for a bare value, the number of fields of a
@@ -133,8 +133,7 @@ class ResultCheck {
   }
 
   // A bare value comes in a tuple, and has a name besides: its references can be told whatever the call itself adds.
-  bool call(nb::handle result, nb::handle leaves) const {
-    if (!PyTuple_CheckExact(leaves.ptr())) throw nb::type_error("leaves must be a tuple.");
+  bool call(nb::handle result) const {
     PyObject* row = result.ptr();
     const auto count = static_cast<Py_ssize_t>(fields_.size());
     const Py_ssize_t holders = keys_.is_none() ? 2 : 1;
@@ -143,13 +142,13 @@ class ResultCheck {
       for (Py_ssize_t i = 0; i < count; ++i) {
         PyObject* value = PyDict_GetItemWithError(row, PyTuple_GET_ITEM(keys_.ptr(), i));
         if (value == nullptr && PyErr_Occurred()) throw nb::python_error();
-        if (value == nullptr || !is_own(static_cast<size_t>(i), value, row, leaves.ptr(), 1)) return false;
+        if (value == nullptr || !is_own(static_cast<size_t>(i), value, 1)) return false;
       }
       return true;
     }
     if (!PyTuple_CheckExact(row) || PyTuple_GET_SIZE(row) != count) return false;
     for (Py_ssize_t i = 0; i < count; ++i) {
-      if (!is_own(static_cast<size_t>(i), PyTuple_GET_ITEM(row, i), row, leaves.ptr(), holders)) return false;
+      if (!is_own(static_cast<size_t>(i), PyTuple_GET_ITEM(row, i), holders)) return false;
     }
     return true;
   }
@@ -160,7 +159,7 @@ class ResultCheck {
     std::vector<npy_intp> shape;
   };
 
-  bool is_own(size_t number, PyObject* value, PyObject* row, PyObject* leaves, Py_ssize_t holders) const {
+  bool is_own(size_t number, PyObject* value, Py_ssize_t holders) const {
     if (Py_TYPE(value) != &PyArray_Type) return false;
     const Field& field = fields_[number];
     auto* array = reinterpret_cast<PyArrayObject*>(value);
@@ -169,28 +168,7 @@ class ResultCheck {
     for (size_t axis = 0; axis < field.shape.size(); ++axis) {
       if (field.shape[axis] >= 0 && PyArray_DIM(array, static_cast<int>(axis)) != field.shape[axis]) return false;
     }
-    if (PyArray_BASE(array) == nullptr && Py_REFCNT(value) <= holders) return true;
-    return is_one_of(value, leaves) && occurrences(value, row) == 1;
-  }
-
-  static bool is_one_of(PyObject* value, PyObject* leaves) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves); ++i) {
-      if (PyTuple_GET_ITEM(leaves, i) == value) return true;
-    }
-    return false;
-  }
-
-  static int occurrences(PyObject* value, PyObject* row) {
-    int found = 0;
-    if (PyTuple_CheckExact(row)) {
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(row); ++i) found += PyTuple_GET_ITEM(row, i) == value;
-      return found;
-    }
-    PyObject* key;
-    PyObject* item;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(row, &position, &key, &item)) found += item == value;
-    return found;
+    return PyArray_BASE(array) == nullptr && Py_REFCNT(value) <= holders;
   }
 
   std::vector<Field> fields_;
@@ -210,7 +188,7 @@ void bind_array_memory(nb::module_& m) {
   m.def("restore_array_memory", &restore_array_memory, nb::arg("before"));
   nb::class_<ResultCheck>(m, "ResultCheck", "Tells whether a function's result can be handed on as it is.")
       .def(nb::init<nb::tuple, nb::tuple, nb::object>(), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("keys").none())
-      .def("__call__", &ResultCheck::call, nb::arg("result").none(), nb::arg("leaves"));
+      .def("__call__", &ResultCheck::call, nb::arg("result").none());
 }
 
 }  // namespace penstock

@@ -150,9 +150,8 @@ def restore_array_memory(before: object) -> None:
 class ResultCheck:
     """Tells whether the result of a function can be handed on as it is.
 
-    So it can if every field is an array of the declared dtype and shape (-1: any size; not 0-d), and either
-    nobody else refers to it or it is one of the arrays that the function was called with. `keys` is None for a
-    bare value, the number of fields of a tuple, or the keys of a dict.
+    So it can if every field is an array of the declared dtype and shape (-1: any size; not 0-d), and nobody else
+    refers to it. `keys` is None for a bare value, the number of fields of a tuple, or the keys of a dict.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class ResultCheck:
         shapes: tuple[tuple[int, ...], ...],
         keys: int | tuple[Any, ...] | None,
     ) -> None: ...
-    def __call__(self, result: Any, leaves: tuple[Any, ...]) -> bool:
+    def __call__(self, result: Any) -> bool:
         """Tell so of a result; a bare value comes in a tuple of one, and must have a name besides."""
 
 class RecordError(ValueError):

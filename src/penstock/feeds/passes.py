@@ -74,13 +74,13 @@ class Pass:
         return self._total - self._begin.element
 
     def __iter__(self) -> Iterator[Any]:
-        for stream in self.epochs():
+        for stream in self._epochs():
             try:
                 yield from self._epoch(stream)
             except RangeError as error:
                 raise located(error, stream) from None
 
-    def epochs(self) -> Iterator[Epoch]:
+    def _epochs(self) -> Iterator[Epoch]:
         """Yield the stream of each epoch, which is closed when the next one is asked for."""
         while True:
             stream = self.stream
@@ -94,14 +94,10 @@ class Pass:
 
     def blocks(self) -> Iterator[Any]:
         """Yield long batches, each of many batches, for a framework that cuts them up again by their size."""
-        for stream in self.epochs():
-            yield from self.blocks_of(stream)
-
-    def blocks_of(self, stream: Epoch) -> Iterator[Any]:
-        """Yield the long batches of one of `epochs`."""
-        for long in self._long_batches(stream):
-            yield long if self._prepare is None else self._prepare(long)
-            del long
+        for stream in self._epochs():
+            for long in self._long_batches(stream):
+                yield long if self._prepare is None else self._prepare(long)
+                del long
 
     def _long_batches(self, stream: Epoch) -> Iterator[Any]:
         if isinstance(stream, ResidentStream):

@@ -102,7 +102,7 @@ class _Call:
             del leaves
             # If nobody keeps the function's own dict or tuple, it dies here: then its arrays are only in ours.
             result = _apart(result)
-            if is_own is None or not is_own((result,) if is_bare else result, ()):
+            if is_own is None or not is_own((result,) if is_bare else result):
                 result = own(number, result)
             number += 1
             self.num_rows += 1

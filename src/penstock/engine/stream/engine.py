@@ -194,6 +194,13 @@ class Engine:
             return
         done.acquire(timeout=_GRACE_SECONDS)
 
+    def stop(self) -> None:
+        """Let whoever waits for the next parcel wake up, and threads stop at the next row; nothing is freed."""
+        if self.threads is not None:
+            self.threads.stop()
+        if self.pump is not None:
+            self.pump.stop()
+
     def close(self) -> None:
         """End the threads and processes, and give the memory back; what Ctrl-C interrupts is done at the next try."""
         try:
@@ -208,18 +215,12 @@ class Engine:
             raise
 
     def _close(self) -> None:
-        if self.threads is not None:
-            self.threads.stop()
+        self.stop()
         if self.pump is not None:
             self.pump.close()
         close = getattr(self.source, "close", None)
         if close is not None:
-            try:
-                close()
-            except ValueError as error:
-                # Another thread is in it, in next(): it ends there, since the threads stop.
-                if "already executing" not in str(error):
-                    raise
+            close()
         if self.threads is not None:
             self.threads.close()
         self.resources.close()

@@ -1,6 +1,8 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
+import contextlib
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 from time import perf_counter
@@ -19,6 +21,8 @@ from penstock.engine.stream.report import Report, StageTime
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 
+_GRACE_SECONDS = 1.0
+"""How long `close` waits for a `next()` on another thread."""
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
 """The nodes whose cautions were told."""
 
@@ -59,6 +63,8 @@ class Stream(Closing):
         """Elements handed out of the current parcel."""
         self._is_ended = False
         self._is_closed = False
+        self._turn = threading.RLock()
+        """Held while the next parcel is taken: nothing is freed meanwhile by another thread that closes the stream."""
         self._nbytes = 0
         self._num_blocks = 0
         self._waited = 0.0
@@ -93,8 +99,6 @@ class Stream(Closing):
 
     def _advance(self) -> None:
         """Go on to the next parcel, or raise StopIteration."""
-        if self._is_closed and not self._is_ended:
-            raise StreamClosedError("the stream is closed; open another one with ds.stream().")
         parcel = self._take_parcel()
         if parcel is None:
             raise StopIteration
@@ -109,6 +113,27 @@ class Stream(Closing):
         self._parcel = parcel
 
     def _take_parcel(self) -> Parcel | None:
+        with self._own_turn():
+            self._refuse_if_closed()
+            parcel = self._next_parcel()
+            self._refuse_if_closed()  # Another thread may have closed it: then this is no end.
+            return parcel
+
+    @contextlib.contextmanager
+    def _own_turn(self) -> Iterator[None]:
+        """Let no other thread take a parcel or free anything; what it closes meanwhile is freed here, at the end."""
+        with self._turn:
+            try:
+                yield
+            finally:
+                if self._is_closed:
+                    self._end()
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed and not self._is_ended:
+            raise StreamClosedError("the stream is closed; open another one with ds.stream().")
+
+    def _next_parcel(self) -> Parcel | None:
         if self._parcel is not None:
             self._passed += self._parcel.size
             self._start = self._parcel.cursor_after(self._parcel.size)
@@ -128,7 +153,7 @@ class Stream(Closing):
                 self._error = None
         parcel, waited = self._engine.next_parcel()
         self._waited += waited
-        self._is_ended = parcel is None
+        self._is_ended = parcel is None and not self._is_closed
         return parcel
 
     def _warn(self) -> None:
@@ -190,15 +215,20 @@ class Stream(Closing):
             return self._passed + self._count >= node.num_rows
         if self._parcel is not None and self._count < self._parcel.size:
             return False
-        if self._next is None and not (self._is_ended or self._is_closed or self._error):
-            # Whether there are more rows is only known by asking for the next parcel.
-            try:
-                self._next = next(self._engine.parcels, None)
-            except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
-                self._error = error
-            else:
-                self._is_ended = self._next is None
+        with self._own_turn():
+            self._look_ahead()
         return self._next is None and self._is_ended
+
+    def _look_ahead(self) -> None:
+        """Ask for the next parcel: only so is known whether there are more rows."""
+        if self._next is not None or self._is_ended or self._is_closed or self._error:
+            return
+        try:
+            self._next = next(self._engine.parcels, None)
+        except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
+            self._error = error
+        else:
+            self._is_ended = self._next is None
 
     def report(self) -> Report:
         """Return what the stream has done so far."""
@@ -235,17 +265,35 @@ class Stream(Closing):
         )
 
     def close(self) -> None:
-        """End its threads and free its buffers; batches that were handed out stay valid."""
-        if not self._is_closed:
-            self._is_closed = True
-            if self._parcel is not None:
-                self._start = self._parcel.cursor_after(self._count)
-                self._passed, self._count = self._passed + self._count, 0
-            self._parcel = self._next = None
-            self._elements = iter(())
-            self._seconds = perf_counter() - self._opened
-            self._engine.close()
-            self._finalizer.detach()
+        """End its threads and free its buffers; batches that were handed out stay valid.
+
+        A `next()` that another thread is in raises StreamClosedError. If that takes long, because it is in the middle
+        of a user's function, the buffers are freed when it returns.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._engine.stop()
+        # The garbage collector may run this in the middle of a `next()` of this very thread.
+        is_inside = self._turn._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        if not is_inside and self._turn.acquire(timeout=_GRACE_SECONDS):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+
+    def _end(self) -> None:
+        """Let go of everything; by the thread whose turn it is."""
+        if self._seconds is not None:
+            return
+        if self._parcel is not None:
+            self._start = self._parcel.cursor_after(self._count)
+            self._passed, self._count = self._passed + self._count, 0
+        self._parcel = self._next = None
+        self._elements = iter(())
+        self._seconds = perf_counter() - self._opened
+        self._engine.close()
+        self._finalizer.detach()
 
     def __repr__(self) -> str:
         num_rows = self._plan.node.num_rows

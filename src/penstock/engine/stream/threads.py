@@ -42,7 +42,7 @@ class _Task:
         started, on_core = perf_counter(), thread_time()
         try:
             if is_closing:
-                self.error = StreamClosedError("the stream was closed.")
+                self.error = _closed()
             elif not self.is_cancelled:
                 self.result = self.function(self.argument)
         except BaseException as error:  # noqa: BLE001  # It is the consumer who must see it.
@@ -184,6 +184,8 @@ class Threads(Executor):
     def stop(self) -> None:
         """Let tasks that run stop at the next row, and tasks that wait not start."""
         self._is_closing = True
+        for pump in self._pumps:
+            pump.stop()
 
     def close(self) -> None:
         """End the threads; a user's function that runs is waited for, up to the end of its row."""
@@ -206,6 +208,10 @@ class Threads(Executor):
 
 def _nothing() -> None:
     pass
+
+
+def _closed() -> StreamClosedError:
+    return StreamClosedError("the stream was closed.")
 
 
 class Pump:
@@ -266,7 +272,8 @@ class Pump:
                     self._taken.get()
                     self._waiting.popleft()
                 if self._is_closing:
-                    return None
+                    # Not an end: a cache that is being filled must not take it for one.
+                    return _closed()
                 parcel = next(self._parcels, None)
                 if parcel is None:
                     return None
@@ -288,10 +295,15 @@ class Pump:
             return True
         return num < most.ahead and most.has_room(self._waiting, max(self._waiting))
 
-    def close(self) -> None:
-        """End the thread, and drop what it made: an error that it met would refer back to this pump."""
+    def stop(self) -> None:
+        """Make no more parcels, and let a consumer that waits for one wake up."""
         self._is_closing = True
         self._taken.put(None)
+        self._made.put((None, _closed()))
+
+    def close(self) -> None:
+        """End the thread, and drop what it made: an error that it met would refer back to this pump."""
+        self.stop()
         if self._crew.is_own:
             return
         self._crew.join()

@@ -165,8 +165,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         role = None if owner is None else self._roles.get(owner)
         if not is_on_one_device(owner) and self._home.chosen.data is not None:
             self._home.stream_because("a strategy of tf.distribute spreads each batch over devices")
-        # Not under a strategy, which lets go of iterators half-way: one Python call a batch crashed there.
-        is_continued = role is not None and _is_continued(role) and is_on_one_device(owner)
+        is_continued = role is not None and _is_continued(role)
         weights = self._weights(role)
         data = self._home.data(weights)
         if data is None:

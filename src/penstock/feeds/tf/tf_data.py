@@ -10,6 +10,7 @@ from typing import Any
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
+from penstock.errors import StreamClosedError
 from penstock.feeds.facts import batch_size
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.long_batches import can_join
@@ -27,19 +28,38 @@ def streamed_dataset(
     """
 
     def blocks() -> Iterator[Any]:
-        yield from open_pass().blocks()
+        reading = open_pass()
+        yield from _until_closed(reading, reading.blocks())
 
     def batches() -> Iterator[Any]:
-        yield from open_pass()
+        reading = open_pass()
+        yield from _until_closed(reading, iter(reading))
 
-    is_whole = all(field.spec.is_fixed for field in node.fields)
-    # One batch after the other where a short one comes in the middle: `rebatch` would fill it up from the next epoch.
-    if not can_join(node) or (is_continued and not is_whole):
+    if not can_join(node):
         return _quiet(_generated(batches, spec, tf), tf)
     size = batch_size(node)
     assert size is not None
+    is_whole = all(field.spec.is_fixed for field in node.fields)
+
+    def cut(*long: Any) -> Any:
+        whole = long if type(spec) is tuple else long[0]  # tf.data unpacks tuples.
+        return tf.data.Dataset.from_tensors(whole).rebatch(size)
+
     long = _generated(blocks, _long(spec), tf)
+    if is_continued and not is_whole:
+        # Each block by itself, which is a little slower: else a batch that is cut short would be filled up from the
+        # next epoch.
+        return _quiet(long.flat_map(cut), tf)
     return _quiet(long.rebatch(size, drop_remainder=is_whole), tf)
+
+
+def _until_closed(reading: Pass, elements: Iterator[Any]) -> Iterator[Any]:
+    """Yield elements; end where the pass was closed: TensorFlow reads ahead, on threads that go on for a while."""
+    try:
+        yield from elements
+    except StreamClosedError:
+        if not reading.is_closed:
+            raise
 
 
 def resident_dataset(
@@ -81,8 +101,13 @@ def _long(spec: Any) -> Any:
 
 
 def _quiet(dataset: Any, tf: Any) -> Any:
-    """Return it without optimizations that help only pipelines written in tf.data, and cost time each epoch."""
+    """Return it without optimizations that help only pipelines written in tf.data, such as more prefetching."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
+    # One that does nothing here: without any, TensorFlow (2.21) frees the dataset while an iterator of a strategy reads
+    # it, and crashes when that iterator is let go of half-way. (It has none for floats of 8 bits.)
+    kinds = {leaf.dtype.name for leaf in tf.nest.flatten(dataset.element_spec)}
+    if not any(name.startswith("float8") for name in kinds):
+        options.experimental_optimization.noop_elimination = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options)

@@ -117,6 +117,12 @@ class RunChecks:
         """
         kept = self._kept(context)
         kept.refuse_bad(stretches)
+        if len(sums) == 1:  # A small read: plain numbers are quicker than arrays.
+            first, length = stretches[0]
+            is_all = self.grid.bounds(self.grid.run_of(first)) == (first, first + length)
+            if is_all or context.budget is not None:
+                kept.add(first, first + length, int(sums[0]), length * width)
+            return
         starts, stops, runs = self.grid.pieces(stretches)
         is_whole = self.grid.are_whole(starts, stops, runs)
         if is_whole.any():
