@@ -1,26 +1,25 @@
 """Modules that are loaded when they are first used: `import penstock` must not wait for them."""
 
-import importlib.util
+import importlib
 import sys
 from types import ModuleType
+from typing import Any
 
 
 def lazy(name: str) -> ModuleType:
-    """Return a module of ours, or of the standard library, that loads at its first attribute.
+    """Return a module, or what stands for it until it is loaded: at its first attribute.
 
-    For modules that most programs never use: worker processes, remote files, formats. The recipe is from
-    the importlib documentation.
+    For modules that most programs never use: worker processes, remote files, formats.
     """
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    if name in sys.modules:  # find_spec imported the parent package, which imported this module.
-        return sys.modules[name]
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"no module named {name!r}", name=name)
-    loader = importlib.util.LazyLoader(spec.loader)
-    spec.loader = loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    loader.exec_module(module)
-    return module
+    return sys.modules.get(name) or _LazyModule(name)
+
+
+class _LazyModule(ModuleType):
+    """Stands for a module. Python's own import loads it: once, on one thread, while others wait; or it raises.
+
+    (`importlib.util.LazyLoader` lets other threads see a module of which only a part is loaded, and one that failed to
+    load as if it were whole.)
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
