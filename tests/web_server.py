@@ -43,6 +43,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.stopping.wait(30)
             self.close_connection = True
             return
+        if "//" in fault:
+            self.send_response(302)
+            self.send_header("Location", fault)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if fault.isdigit() or body is None:
             self.send_response(int(fault or 404))
             self.send_header("Content-Length", "0")
@@ -84,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files` with ranges; each entry of `faults` spoils one request of its method."""
+    """Serves `files` with ranges; each entry of `faults` spoils one request of its method, an address redirects it."""
 
     daemon_threads = True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from tests.conformance import Case, assert_same, run
 from tests.sources.bad_files import THREADS, skipping
 from tests.sources.conformance import SourceConformance
@@ -83,6 +83,55 @@ def test_grey_palette_and_alpha_become_three_channels(tmp_path: Path) -> None:
     Image.fromarray(grey).convert("RGBA").save(tmp_path / "a" / "alpha.png")
     for row in ps.from_files(tmp_path, "image"):
         assert_same([row], [np.repeat(grey[:, :, None], 3, axis=2)])
+
+
+KINDS = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".bmp": "BMP",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".tif": "TIFF",
+    ".TIFF": "TIFF",
+}
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_an_image_is_opened_as_what_its_name_says_and_as_nothing_else(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args, **options: ran.append(args))
+    path = tmp_path / f"a{suffix}"
+    picture = Image.fromarray(np.full((9, 9, 3), 128, np.uint8))
+    for kind in [*sorted({*KINDS.values()}), "EPS", "PPM", "TGA", "ICO"]:
+        picture.save(path, kind)
+        for size in (None, (4, 4)):
+            if kind == KINDS[suffix]:
+                (row,) = run(ps.from_files(path, "image", size=size))
+                assert abs(int(row[2, 2, 0]) - 128) < 6
+                continue
+            with pytest.raises(DataError, match=rf"a{suffix}.*it is not {KINDS[suffix]}"):
+                run(ps.from_files(path, "image", size=size))
+    assert not ran
+
+
+def test_several_images_in_one_jpeg_are_read_as_the_first(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.full((9, 9, 3), 128, np.uint8))
+    picture.save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[picture])
+    (row,) = run(ps.from_files(tmp_path / "a.jpg", "image"))
+    assert row.shape == (9, 9, 3)
+
+
+def test_images_whose_names_say_nothing_are_any_of_ours_and_no_other(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.full((9, 9, 3), 128, np.uint8))
+    for kind in sorted({*KINDS.values()}):
+        picture.save(tmp_path / "a.bin", kind)
+        assert len(run(ps.from_files(tmp_path / "a.bin", format="images"))) == 1
+    picture.save(tmp_path / "a.bin", "EPS")
+    with pytest.raises(DataError, match="it is not BMP or GIF or JPEG"):
+        run(ps.from_files(tmp_path / "a.bin", format="images"))
 
 
 def test_what_is_no_image_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parquet: columns of every type, row groups of any size, nulls, and footers that lie."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from pyarrow.parquet import encryption
 from tests.conformance import Case, assert_same, run
 from tests.sources.arrow_columns import COLUMNS, COUNT
 from tests.sources.fidelity import assert_reads
@@ -167,6 +169,39 @@ def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
     assert len(run(ps.from_files(tmp_path / "a.parquet", "a").batch(100))) == 50
     with pytest.raises(DataError, match=r"a\.parquet.*can't be decoded"):
         run(ps.from_files(tmp_path / "a.parquet", "b").batch(100))
+
+
+class _Keys(encryption.KmsClient):
+    """Wraps keys in nothing."""
+
+    def __init__(self, _config: Any) -> None:
+        super().__init__()
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+        return base64.b64decode(wrapped_key)
+
+
+@pytest.mark.parametrize("fields", ["x", "y", None])
+@pytest.mark.parametrize("has_plain_footer", [True, False])
+def test_what_is_encrypted_is_refused(
+    tmp_path: Path, *, has_plain_footer: bool, fields: str | None
+) -> None:
+    factory = encryption.CryptoFactory(_Keys)
+    config = encryption.EncryptionConfiguration(
+        footer_key="f", column_keys={"c": ["y"]}, plaintext_footer=has_plain_footer
+    )
+    connection = encryption.KmsConnectionConfig()
+    keys = factory.file_encryption_properties(connection, config)
+    table = pa.table({"x": range(1000), "y": np.arange(1000.0)})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema, encryption_properties=keys) as file:
+        file.write_table(table)
+    with pytest.raises(DataError, match=r"a\.parquet: is encrypted, or has columns that are"):
+        ps.from_files(tmp_path / "a.parquet", fields)
+    pq.write_table(table, tmp_path / "b.parquet")
+    assert len(run(ps.from_files(tmp_path, fields, on_error="skip"))) == 1000
 
 
 def test_a_file_without_rows_has_none(tmp_path: Path) -> None:

@@ -32,6 +32,17 @@ from penstock.sources.reading.parts import (
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
 _MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
+# An image is opened as what its name says, and as nothing else: Pillow would run Ghostscript for an EPS of any name.
+_PILLOW_FORMATS = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".bmp": "BMP",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
 
 
 def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
@@ -174,12 +185,18 @@ def _column(image: Array, sink: Pieces, context: Context) -> Any:
     return column_of([image], sink.spec, context.allocate, aligned=False)
 
 
+def _formats_of(location: Location) -> list[str]:
+    """Return what an image may be, in Pillow's words: what its name says; any of ours if it says nothing."""
+    claimed = _PILLOW_FORMATS.get(location.suffix)
+    return sorted({*_PILLOW_FORMATS.values()}) if claimed is None else [claimed]
+
+
 def _opened(location: Location, reader: Any) -> Any:
     image_module = require("PIL.Image", f"reading {location.suffix}", "images")
     with warnings.catch_warnings():
         # Pillow warns of images that claim many pixels; we refuse those ourselves.
         warnings.simplefilter("ignore", image_module.DecompressionBombWarning)
-        return image_module.open(SeekableFile(reader))
+        return image_module.open(SeekableFile(reader), formats=_formats_of(location))
 
 
 def _size_of(location: Location) -> tuple[int, int]:
@@ -223,9 +240,11 @@ def _check_pixels(width: int, height: int, location: Location) -> None:
 
 def _damaged(error: Exception, location: Location) -> DataError:
     # Pillow's message would name our file object, not the file.
-    why = "no format that Pillow knows" if "cannot identify" in str(error) else str(error)
+    kinds = " or ".join(_formats_of(location))
+    why = f"it is not {kinds}" if "cannot identify" in str(error) else str(error)
     return DataError(
         f"can't be decoded: {why}",
         file=str(location),
-        cure="It may be damaged or cut off, or no image: leave it out, or copy it again.",
+        cure="It may be damaged or cut off, or another kind of file: leave it out, copy it again, or give it "
+        "the ending of what it is.",
     )

@@ -14,7 +14,7 @@ from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
-from penstock.io.reader import Reader
+from penstock.io.reader import Reader, read_bytes
 from penstock.io.seekable import SeekableFile
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.arrow.columns import (
@@ -38,6 +38,7 @@ from penstock.sources.reading.parts import (
 )
 
 _BATCH_NBYTES = 1 << 21  # What is decoded at once: a row group may be far larger than the budget.
+_SIGNATURE_NBYTES = 28  # Behind the footer of a file that has encrypted columns.
 _BUFFER_NBYTES = 1 << 18  # Read from the file at once for each column.
 
 
@@ -52,6 +53,10 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
         handle = Handle(location, reader, None, verify=request.verify)
         schema, metadata = handle.file.schema_arrow, handle.file.metadata
         handle.close()
+        footer_nbytes = int.from_bytes(read_bytes(reader, location.size - 8, 4), "little")
+        if footer_nbytes - metadata.serialized_size == _SIGNATURE_NBYTES:
+            # Not a column of it may be looked at: pyarrow ends the process if it is an encrypted one.
+            raise _encrypted(location)
     available = list(dict.fromkeys(schema.names))
     names = available if request.names is None else request.names
     check_names(str(location), names, available)
@@ -78,6 +83,14 @@ def _open(location: Location, locations: Sequence[Location], request: Request) -
 
     leaves, left_out = each_field(names, leaf, request)
     return Part(str(location), leaves, left_out)
+
+
+def _encrypted(location: Location) -> DataError:
+    return DataError(
+        "is encrypted, or has columns that are",
+        file=str(location),
+        cure="Decrypt it with pyarrow first, and write it again.",
+    )
 
 
 def _columns(metadata: Any, names: Sequence[str]) -> dict[str, list[int]]:
@@ -143,6 +156,8 @@ class Handle:
         except FileError:
             raise
         except Exception as error:
+            if "encrypted" in str(error):
+                raise _encrypted(location) from error
             raise DataError(
                 f"can't be read as Parquet: {error}",
                 file=str(location),

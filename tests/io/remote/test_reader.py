@@ -66,6 +66,23 @@ def test_every_byte_is_right(reader, content, offset, nbytes):
     np.testing.assert_array_equal(read(reader, offset, nbytes), content[offset : offset + nbytes])
 
 
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data://x", "http://"]
+)
+def test_a_redirect_to_what_is_no_web_address_is_refused_at_once(location, server, target):
+    server.faults["GET"].append(target)
+    with RemoteReader(location) as reader, pytest.raises(DataError, match="no web address"):
+        read(reader, 0, 10)
+    assert len(server.requests) == 1
+
+
+def test_a_redirect_in_a_circle_is_refused_at_once(location, server):
+    server.faults["GET"].extend([location.url] * 100)
+    with RemoteReader(location) as reader, pytest.raises(DataError, match="circle"):
+        read(reader, 0, 10)
+    assert len(server.requests) < 20
+
+
 def test_nothing_asked_is_nothing_requested(reader, server):
     reader.read_into(bytearray(0), 5)
     reader.read_ranges([])

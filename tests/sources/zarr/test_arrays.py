@@ -1,6 +1,7 @@
 """Zarr: versions 2 and 3, chunks of any shape, shards, folders and URLs."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,84 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+import zarr.registry
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.conformance import assert_same, run
 from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite, as_nobody, assert_names, rows_of, sample
+from zarr.abc.codec import BytesBytesCodec
 
 import penstock as ps
 from penstock.errors import AccessError, DataError, FieldError
+
+
+class Pickled(BytesBytesCodec):
+    """Chunks that are pickled, as some versions of Zarr let them be."""
+
+    is_fixed_size = False
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Any:  # Zarr's signature
+        return cls()
+
+    def to_dict(self) -> Any:
+        return {"name": "numcodecs.pickle", "configuration": {}}
+
+    def compute_encoded_size(self, input_byte_length: int, _spec: Any) -> int:
+        return input_byte_length
+
+    async def _decode_single(self, chunk_bytes: Any, _spec: Any) -> Any:
+        raise AssertionError("it was about to be unpickled")
+
+    async def _encode_single(self, chunk_bytes: Any, _spec: Any) -> Any:
+        return chunk_bytes
+
+
+@pytest.mark.parametrize("shards", [None, (8,)])
+def test_what_is_pickled_is_refused_and_never_decoded(tmp_path: Path, shards: Any) -> None:
+    zarr.registry.register_codec("numcodecs.pickle", Pickled)
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("good", data=np.arange(8))
+    opened = group.create_array(
+        "bad", shape=(8,), chunks=(4,), shards=shards, dtype="i4", compressors=Pickled()
+    )
+    opened[:] = np.arange(8)
+    with pytest.raises(FieldError, match=r"a\.zarr.*array 'bad' is pickled"):
+        ps.from_files(tmp_path / "a.zarr", "bad")
+    with pytest.raises(FieldError, match="pickled"):
+        ps.from_arrays(opened)
+    with pytest.warns(ps.PenstockWarning, match="'bad' is pickled"):
+        rows = run(ps.from_files(tmp_path / "a.zarr"))
+    assert [row["good"] for row in rows] == list(range(8))
+
+
+@pytest.mark.parametrize("where", ["compressor", "filters"])
+def test_what_version_2_pickles_is_refused(tmp_path: Path, where: str) -> None:
+    codec = {"id": "pickle", "protocol": 4}
+    metadata = {
+        "zarr_format": 2,
+        "shape": [10],
+        "chunks": [5],
+        "dtype": "<i8",
+        "fill_value": 0,
+        "order": "C",
+        "compressor": codec if where == "compressor" else None,
+        "filters": [codec] if where == "filters" else None,
+    }
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / ".zarray").write_text(json.dumps(metadata))
+    (tmp_path / "a.zarr" / "0").write_bytes(pickle.dumps(Explosive()))
+    with pytest.raises(DataError, match=r"a\.zarr.*pickle"):
+        run(ps.from_files(tmp_path / "a.zarr"))
+
+
+class Explosive:
+    """Fails the test that unpickles it."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("it was unpickled",)
 
 
 class TestVersion3(FormatSuite):

@@ -69,6 +69,15 @@ def _failure(error: Exception, url: str, session: Session) -> Exception:
     aiohttp = require("aiohttp", "reading http://", "remote")
     if isinstance(error, TransientError | DataError):
         return error
+    if isinstance(error, aiohttp.RedirectClientError | aiohttp.TooManyRedirects):
+        where = (
+            "in a circle" if isinstance(error, aiohttp.TooManyRedirects) else "to no web address"
+        )
+        return DataError(
+            f"the server redirects {where}",
+            file=_name(url),
+            cure="Name the address of the file itself.",
+        )
     if isinstance(error, aiohttp.InvalidURL):
         return DataError("this is not a valid URL", file=_name(url), cure="Check its spelling.")
     if isinstance(error, aiohttp.ClientSSLError):

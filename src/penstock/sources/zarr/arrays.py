@@ -1,7 +1,7 @@
 """Zarr stores, versions 2 and 3: an array, or the arrays of a group; local or behind a URL."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +191,32 @@ def _damaged(error: Exception, location: Location, which: str = "") -> FileError
     )
 
 
+def _codec_names(part: Any) -> Iterator[str]:
+    """Yield the names of codecs in metadata, however deep."""
+    if isinstance(part, Mapping):
+        yield from (str(part[key]) for key in ("id", "name") if key in part)
+        part = list(part.values())
+    if isinstance(part, list | tuple):
+        for one in part:
+            yield from _codec_names(one)
+
+
+def _refuse_pickle(array: Any, name: str, file: str) -> None:
+    metadata = array.metadata.to_dict()
+    codecs = [metadata.get(key) for key in ("filters", "compressor", "codecs")]
+    if any("pickle" in codec for codec in _codec_names(codecs)):
+        raise FieldError(
+            f"{f'array {name!r}' if name else 'it'} is pickled, and to unpickle is to run code of whoever wrote it",
+            file=file,
+            cure="Choose others with fields=(...), or write it again with another codec.",
+        )
+
+
 def field_of(array: Any, name: str, file: str) -> Field:
-    """Return the field of an array, or raise if it holds no numbers."""
+    """Return the field of an array, or raise if it holds no numbers, or might run code."""
     if not array.shape:
         raise no_rows(file, name)
+    _refuse_pickle(array, name, file)
     dtype = np.dtype(array.dtype)
     if dtype.hasobject or dtype.kind == "T":
         raise FieldError(
