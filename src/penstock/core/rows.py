@@ -317,9 +317,11 @@ class Flow(Node):
         """Return the rows from `cursor` on (None: from the first row), in parcels of one row or more."""
         mark = context.clock.enter()
         try:
-            return _Timed(self, self.make_parcels(cursor, context), context.clock)
+            parcels = _Timed(self, self.make_parcels(cursor, context), context.clock)
         finally:
             context.clock.leave(mark, self, 0)
+        context.resources.watch(parcels)
+        return parcels
 
     @abstractmethod
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
