@@ -86,3 +86,14 @@ def test_threads_that_ask_at_once_get_the_one_that_was_made():
         thread.join()
     assert len(made) == 1
     assert found == made * 8
+
+
+def test_what_is_watched_is_closed_if_anybody_still_refers_to_it():
+    resources, closed = Resources(), []
+    kept, gone = Door("kept", closed), Door("gone", closed)
+    for one in (kept, gone):
+        resources.watch(one)
+    resources.get("a", lambda: Door("a", closed))
+    del one, gone
+    resources.close()
+    assert closed == ["kept", "a"]
