@@ -2,8 +2,10 @@
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import penstock as ps
+from penstock.core.nest import flatten
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -57,3 +59,15 @@ def values_of(leaf):
     if array.dtype.type is np.void:
         return array.tolist()
     return array.astype("complex128").tolist()
+
+
+def assert_arrives_or_is_refused(dtype, feed_of, *, has):
+    """Raise unless each form of a dtype arrives with its values or, if a framework does not have it, is refused."""
+    for form, ds in batches_of_dtype(dtype).items():
+        if not has:
+            with pytest.raises(TypeError, match=r"^field 'x.* has n.*; .*\.map\("):
+                feed_of(ds)
+            continue
+        for found, wanted in zip(feed_of(ds), ds, strict=True):
+            for mine, theirs in zip(flatten(found)[0], flatten(wanted)[0], strict=True):
+                assert values_of(mine) == values_of(theirs), form

@@ -95,18 +95,20 @@ class ZippedRows(_Zipped, Rows):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the columns of each input."""
-        start = 0
-        for node in self.nodes:
-            stop = start + len(node.fields)
-            node.read(rows, out.part(start, stop), context)
-            start = stop
+        for node, part in self._parts(out):
+            node.read(rows, part, context)
 
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
         """Read the runs of each input."""
+        for node, part in self._parts(out):
+            node.read_runs(runs, part, context)
+
+    def _parts(self, out: Block) -> Iterator[tuple[Rows, Block]]:
+        """Yield each input with its columns of a block."""
         start = 0
         for node in self.nodes:
             stop = start + len(node.fields)
-            node.read_runs(runs, out.part(start, stop), context)
+            yield node, out.part(start, stop)
             start = stop
 
     def locate(self, row: int, epoch: int) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.feeds.batches import dataset, expected
-from tests.feeds.dtypes_of_numpy import DTYPES, batches_of_dtype, is_plain_number, values_of
+from tests.feeds.dtypes_of_numpy import DTYPES, assert_arrives_or_is_refused, is_plain_number
 from tests.reused_results import NUMERIC, batches_of
 
 from penstock.core.nest import flatten
@@ -50,11 +50,4 @@ HAS = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m
 @pytest.mark.filterwarnings("ignore:JAX narrows")
 def test_a_dtype_arrives_with_its_values_or_is_refused(dtype, device_memory):
     has = is_plain_number(dtype) or str(dtype) in HAS
-    for form, ds in batches_of_dtype(dtype).items():
-        if not has:
-            with pytest.raises(TypeError, match=r"^field 'x.* has n.*; .*\.map\("):
-                ds.to_jax(device_memory=device_memory)
-            continue
-        for found, wanted in zip(ds.to_jax(device_memory=device_memory), ds, strict=True):
-            for mine, theirs in zip(flatten(found)[0], flatten(wanted)[0], strict=True):
-                assert values_of(mine) == values_of(theirs), form
+    assert_arrives_or_is_refused(dtype, lambda ds: ds.to_jax(device_memory=device_memory), has=has)
