@@ -20,6 +20,7 @@ ACROSS = {
     "test_mirror.py",
     "memory/test_promises.py",  # the budget, kept by whole chains
     "sources/test_memory.py",  # every format, in a container smaller than its file
+    "sources/test_mutations.py",  # every format, damaged at random
     "engine/stream/test_ends_well.py",  # streams of all kinds, however they end
     "engine/stream/test_interrupts.py",
     "engine/stream/test_user_code.py",  # functions that fail, in whichever stage
