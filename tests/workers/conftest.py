@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.workers.carving import carve, carved_nbytes
 
-from penstock.workers import WorkerPool, carve, carved_nbytes, pickle_function
+from penstock.workers import WorkerPool, pickle_function
 
 # How long anything that must happen may take on a busy machine before it counts as a hang.
 PATIENCE_SECONDS = 60
@@ -18,10 +19,8 @@ def make_pool():
     """Return a maker of pools for plain functions."""
     pools = []
 
-    def make(function, *, num_workers=1, name="map(f)", arena_nbytes=1 << 20):
-        pool = WorkerPool(
-            num_workers, pickle_function(function), name=name, arena_nbytes=arena_nbytes
-        )
+    def make(function, *, num_workers=1, name="map(f)"):
+        pool = WorkerPool(num_workers, pickle_function(function), name=name)
         pools.append(pool)
         return pool
 
@@ -38,12 +37,10 @@ def wait():
 
 @pytest.fixture
 def lease():
-    """Return arrays in a pool's arena."""
+    """Return arrays in an arena of their own."""
 
     def make(pool, *arrays):
-        memory = pool.arena.lease(carved_nbytes(arrays))
-        assert memory is not None
-        return carve(memory, arrays)
+        return carve(pool.add_arena(carved_nbytes(arrays)).memory, arrays)
 
     return make
 

@@ -14,8 +14,9 @@ from collections import deque
 from pathlib import Path
 
 import numpy as np
+from tests.workers.carving import carve, carved_nbytes
 
-from penstock.workers import WorkerPool, carve, carved_nbytes, holds_lock, pickle_function
+from penstock.workers import WorkerPool, holds_lock, pickle_function
 
 ROW = ("float32", (100,))
 ROWS_A_BLOCK = 300
@@ -52,7 +53,7 @@ def measure_starts(rounds=10):
         bare.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         pickled = pickle_function(do_nothing)
-        with WorkerPool(1, pickled, name="nothing", arena_nbytes=1) as pool:
+        with WorkerPool(1, pickled, name="nothing") as pool:
             pool.ready.result()
             started.append(time.perf_counter() - begun)
     print(
@@ -64,8 +65,8 @@ def measure_starts(rounds=10):
 
 
 def measure_round_trips(rounds=2000):
-    with WorkerPool(1, pickle_function(do_nothing), name="nothing", arena_nbytes=8 << 20) as pool:
-        x, y = carve(pool.arena.lease(8 << 20), [("float32", (1 << 20,))] * 2)
+    with WorkerPool(1, pickle_function(do_nothing), name="nothing") as pool:
+        x, y = carve(pool.add_arena(8 << 20).memory, [("float32", (1 << 20,))] * 2)
         x[:] = y[:] = 0
         seconds = []
         for step in range(rounds):
@@ -122,9 +123,9 @@ def processor_seconds(pid):
 def measure_scaling(rounds=8):
     kind, shape = ROW
     columns = [(kind, (ROWS_A_BLOCK, *shape))] * 2
-    with WorkerPool(2, pickle_function(run_rows), name="map", arena_nbytes=8 << 20) as pool:
+    with WorkerPool(2, pickle_function(run_rows), name="map") as pool:
         pool.ready.result()
-        blocks = [carve(pool.arena.lease(carved_nbytes(columns)), columns) for _ in range(8)]
+        blocks = [carve(pool.add_arena(carved_nbytes(columns)).memory, columns) for _ in range(8)]
         for x, y in blocks:
             x[:], y[:] = np.random.default_rng(0).random(x.shape), 0
         ratios, costs, shares = [], [], []

@@ -163,4 +163,4 @@ def test_where_workers_cannot_run_the_reason_is_said(monkeypatch, change, reason
     change(monkeypatch)
     assert reason in pool.unavailable_reason()
     with pytest.raises(RuntimeError, match=rf"map\(f\) cannot run in processes: .*{reason}"):
-        pool.WorkerPool(1, b"", name="map(f)", arena_nbytes=1)
+        pool.WorkerPool(1, b"", name="map(f)")

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.workers.carving import carve
 
-from penstock.workers import PoolClosed, WorkerPool, carve, pickle_function
+from penstock.workers import PoolClosed, WorkerPool, pickle_function
 
 
 def test_a_task_reads_inputs_and_writes_outputs_in_shared_memory(make_pool, lease, wait):
@@ -51,9 +52,7 @@ def test_a_result_says_how_long_the_function_ran(make_pool, wait):
 
 
 def test_blocks_of_64_megabytes_pass_unharmed(make_pool, lease, wait):
-    pool = make_pool(
-        lambda inputs, outputs, meta: np.copyto(outputs[0], inputs[0][::-1]), arena_nbytes=130 << 20
-    )
+    pool = make_pool(lambda inputs, outputs, meta: np.copyto(outputs[0], inputs[0][::-1]))
     x, y = lease(pool, ("int64", (8 << 20,)), ("int64", (8 << 20,)))
     x[:] = np.arange(8 << 20)
     wait(pool.submit(0, inputs=[x], outputs=[y]))
@@ -67,9 +66,9 @@ def echo_pool():
             target[...] = source
         return [(array.dtype, array.shape, array.strides) for array in inputs], meta
 
-    with WorkerPool(1, pickle_function(echo), name="echo", arena_nbytes=8 << 20) as pool:
+    with WorkerPool(1, pickle_function(echo), name="echo") as pool:
         pool.ready.result(timeout=60)
-        yield pool
+        yield pool, pool.add_arena(1 << 20).memory
 
 
 @given(
@@ -80,16 +79,14 @@ def echo_pool():
     data=st.data(),
 )
 def test_any_view_of_any_dtype_arrives_as_it_is(echo_pool, array, data):
-    memory = echo_pool.arena.lease(2 * array.nbytes + 256)
+    pool, memory = echo_pool
     x, y = carve(memory, [(array.dtype, array.shape)] * 2)
     x[...] = array
     index = data.draw(hnp.basic_indices(array.shape, allow_ellipsis=True))
     view, target = x[index], y[index]
     if not isinstance(view, np.ndarray):
         view, target = x, y
-    layouts, meta = (
-        echo_pool.submit(0, inputs=[view], outputs=[target], meta=index).result(60).value
-    )
+    layouts, meta = pool.submit(0, inputs=[view], outputs=[target], meta=index).result(60).value
     assert meta == index
     (dtype, shape, strides) = layouts[0]
     assert (dtype, shape) == (view.dtype, view.shape)
@@ -100,9 +97,10 @@ def test_any_view_of_any_dtype_arrives_as_it_is(echo_pool, array, data):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
 def test_dtypes_of_extensions_keep_their_kind(echo_pool, dtype):
     kind = np.dtype(getattr(ml_dtypes, dtype))
-    x, y = carve(echo_pool.arena.lease(256), [(kind, (3,)), (kind, (3,))])
+    pool, memory = echo_pool
+    x, y = carve(memory, [(kind, (3,)), (kind, (3,))])
     x[:] = [1, 2, 3]
-    layouts, _ = echo_pool.submit(0, inputs=[x], outputs=[y]).result(60).value
+    layouts, _ = pool.submit(0, inputs=[x], outputs=[y]).result(60).value
     assert layouts[0][0] == kind
     assert y.tolist() == x.tolist()
 
@@ -129,7 +127,7 @@ def test_an_array_outside_the_arena_is_refused_at_once(make_pool):
 
 def test_at_least_one_worker_is_needed():
     with pytest.raises(ValueError, match="num_workers must be at least 1, got 0"):
-        WorkerPool(0, b"", name="map(f)", arena_nbytes=1)
+        WorkerPool(0, b"", name="map(f)")
 
 
 def test_returned_nests_come_back_with_their_arrays(make_pool, wait):
@@ -143,36 +141,14 @@ def test_returned_nests_come_back_with_their_arrays(make_pool, wait):
     value["a"][0] = 1  # it is the caller's own
 
 
-def test_returned_arrays_lie_in_the_room_that_was_lent(make_pool, lease, wait):
-    pool = make_pool(lambda inputs, outputs, meta: [np.full(meta, 7, np.int64), np.arange(1000)])
-    (room,) = lease(pool, ("uint8", (100_000,)))
-    value = wait(pool.submit(0, room=room, meta=5000)).value
-    assert np.shares_memory(value[0], room)
-    assert np.shares_memory(value[1], room)
-    assert value[0].tolist() == [7] * 5000
-    free = pool.arena.free_nbytes
-    del room
-    assert pool.arena.free_nbytes == free  # what was returned keeps it leased
-    del value
-    assert pool.arena.free_nbytes == pool.arena.nbytes
-
-
-def test_returned_arrays_too_large_for_the_room_get_memory_of_their_own(make_pool, lease, wait):
-    pool = make_pool(lambda inputs, outputs, meta: np.arange(meta))
-    (room,) = lease(pool, ("uint8", (100_000,)))
-    value = wait(pool.submit(0, room=room, meta=1_000_000)).value
-    np.testing.assert_array_equal(value, np.arange(1_000_000))
-    assert not np.shares_memory(value, room)
-
-
 def test_an_input_may_be_returned(make_pool, lease, wait):
     pool = make_pool(lambda inputs, outputs, meta: inputs[0])
     (x,) = lease(pool, ("float64", (5000,)))
     x[:] = np.arange(5000)
-    value = wait(pool.submit(0, inputs=[x])).value
-    np.testing.assert_array_equal(value, x)
-    assert not np.shares_memory(value, x)
-    assert pool.set_aside_nbytes == 0
+    result = wait(pool.submit(0, inputs=[x]))
+    np.testing.assert_array_equal(result.value, x)
+    assert not np.shares_memory(result.value, x)
+    assert not result.is_kept
 
 
 def test_large_arrays_in_meta_arrive(make_pool, wait):
@@ -205,27 +181,16 @@ def test_a_task_that_has_not_begun_can_be_cancelled(make_pool, wait, tmp_path):
     assert futures[-1].cancelled()
 
 
-def test_memory_is_free_again_when_a_task_and_its_views_are_gone(make_pool, lease, wait):
-    pool = make_pool(lambda inputs, outputs, meta: None)
-    x, y = lease(pool, ("int8", (1000,)), ("int8", (1000,)))
-    future = pool.submit(0, inputs=[x], outputs=[y])
-    del x, y
-    wait(future)
-    wait(pool.submit(1))  # the thread that ends futures has let go of the first task by then
-    assert pool.arena.free_nbytes == pool.arena.nbytes
-
-
 def test_arenas_can_be_added_and_dropped_while_workers_run(make_pool, wait):
     pool = make_pool(lambda inputs, outputs, meta: int(inputs[0].sum()), num_workers=2)
     for size in (10, 1000, 100_000):
         arena = pool.add_arena(size)
-        assert pool.nbytes == pool.arena.nbytes + arena.nbytes
-        x = arena.lease(size)
+        x = arena.memory[:size]
         x[:] = 1
         values = [wait(pool.submit(i, inputs=[x])).value for i in range(4)]
         assert values == [size] * 4
-        pool.drop_arena(arena)
-        assert x.sum() == size  # still valid here
+        pool.drop_arena(arena, is_kept=size == 1000)
+        assert size != 1000 or x.sum() == size  # still valid here
         with pytest.raises(ValueError, match="not in an arena"):
             pool.submit(0, inputs=[x])
     maps = wait(make_pool(_memory_maps).submit(0)).value
@@ -240,7 +205,7 @@ def _memory_maps(inputs, outputs, meta):
 def test_workers_unmap_a_dropped_arena(make_pool, wait):
     pool = make_pool(lambda inputs, outputs, meta: _memory_maps(inputs, outputs, meta))
     arena = pool.add_arena(4096)
-    assert len(wait(pool.submit(0, inputs=[arena.lease(64)])).value) == 1
+    assert len(wait(pool.submit(0, inputs=[arena.memory[:64]])).value) == 1
     pool.drop_arena(arena)
     assert wait(pool.submit(1)).value == []
 
@@ -256,16 +221,15 @@ def test_a_function_that_keeps_its_inputs_sees_them_unchanged(make_pool, lease, 
     x, y = lease(pool, ("int64", (1000,)), ("int64", (1000,)))
     for step in range(4):
         x[:] = step
-        value = wait(pool.submit(step, inputs=[x], outputs=[y])).value
+        result = wait(pool.submit(step, inputs=[x], outputs=[y]))
         assert y.tolist() == [step + 1] * 1000
+        # The first time, the worker still looks at this memory: the caller's next block must be another one.
+        assert result.is_kept == (step == 0)
         if step == 0:
-            # The worker still looks at this memory, so the caller's next block must be another one.
-            assert pool.set_aside_nbytes == 16_000
-            del x, y
-            assert pool.arena.free_nbytes < pool.arena.nbytes
+            (arena,) = pool._arenas.values()
+            pool.drop_arena(arena, is_kept=True)
             x, y = lease(pool, ("int64", (1000,)), ("int64", (1000,)))
-    assert value == [[0] * 3, [1] * 3, [2] * 3, [3] * 3]
-    assert pool.set_aside_nbytes == 16_000
+    assert result.value == [[0] * 3, [1] * 3, [2] * 3, [3] * 3]
 
 
 def test_a_cycle_of_garbage_does_not_count_as_keeping(make_pool, lease, wait):
@@ -275,8 +239,7 @@ def test_a_cycle_of_garbage_does_not_count_as_keeping(make_pool, lease, wait):
 
     pool = make_pool(tangle)
     (x,) = lease(pool, ("int64", (10,)))
-    wait(pool.submit(0, inputs=[x]))
-    assert pool.set_aside_nbytes == 0
+    assert not wait(pool.submit(0, inputs=[x])).is_kept
 
 
 def test_output_of_user_code_passes_through(make_pool, wait, capfd):
@@ -371,9 +334,7 @@ def test_views_stay_valid_after_close(make_pool, lease, wait):
 
 
 def test_a_pool_that_is_dropped_closes_itself(wait_for_exit):
-    pool = WorkerPool(
-        2, pickle_function(lambda inputs, outputs, meta: None), name="map(f)", arena_nbytes=4096
-    )
+    pool = WorkerPool(2, pickle_function(lambda inputs, outputs, meta: None), name="map(f)")
     pool.submit(0).result(timeout=60)
     pids = pool.pids()
     del pool

@@ -10,7 +10,7 @@ import pytest
 # A script without a __main__ guard, whose function and class live in its main module.
 SCRIPT = """
 import numpy as np
-from penstock.workers import WorkerPool, carve, pickle_function
+from penstock.workers import WorkerPool, pickle_function
 print("started")
 factor = 3
 
@@ -22,8 +22,8 @@ def scale(inputs, outputs, meta):
     np.multiply(inputs[0], factor * meta.value, out=outputs[0])
     return Pair(float(outputs[0].sum()))
 
-pool = WorkerPool(2, pickle_function(scale), name="map(scale)", arena_nbytes=1 << 20)
-x, y = carve(pool.arena.lease(2048), [("float32", (10,)), ("float32", (10,))])
+pool = WorkerPool(2, pickle_function(scale), name="map(scale)")
+x, y = pool.add_arena(80).memory[:80].view("float32").reshape(2, 10)
 x[:] = 1
 for step in range(5):
     value = pool.submit(step, inputs=[x], outputs=[y], meta=Pair(2)).result(60).value
@@ -75,7 +75,7 @@ def test_modules_beside_the_script_are_found_and_files_of_the_working_directory_
     (tmp_path / "code" / "train.py").write_text(
         "import my_rows\n"
         "from penstock.workers import WorkerPool, pickle_function\n"
-        "with WorkerPool(1, pickle_function(my_rows.scale), name='f', arena_nbytes=1) as pool:\n"
+        "with WorkerPool(1, pickle_function(my_rows.scale), name='f') as pool:\n"
         "    print(*pool.submit(0).result(60).value)\n"
     )
     for name in ("random.py", "socket.py", "types.py"):
@@ -100,7 +100,7 @@ BUSY = textwrap.dedent("""
         while True:
             pass
 
-    pool = WorkerPool(2, pickle_function(spin), name="map(spin)", arena_nbytes=1 << 20)
+    pool = WorkerPool(2, pickle_function(spin), name="map(spin)")
     try:
         futures = [pool.submit(i) for i in range(4)]
         if sys.argv[1] == "ready":
@@ -147,7 +147,7 @@ import os, signal
 from penstock.workers import WorkerDied, WorkerPool, pickle_function
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 die = lambda inputs, outputs, meta: os._exit(1) if meta else None
-with WorkerPool(1, pickle_function(die), name="f", arena_nbytes=1) as pool:
+with WorkerPool(1, pickle_function(die), name="f") as pool:
     for step in range(5):
         futures = [pool.submit(step, meta=meta) for meta in (1, 0, 0)]
         assert isinstance(futures[0].exception(60), WorkerDied)

@@ -249,7 +249,7 @@ def kill_at_random(make_pool, lease, wait, *, num_kills, seed):
         return np.full(3000, meta)
 
     files = open_descriptors()
-    pool = make_pool(run, num_workers=2, arena_nbytes=4 << 20)
+    pool = make_pool(run, num_workers=2)
     stop, killed = threading.Event(), []
 
     def kill():
@@ -264,11 +264,11 @@ def kill_at_random(make_pool, lease, wait, *, num_kills, seed):
     killer = threading.Thread(target=kill)
     killer.start()
     num_failed, number = 0, 0
+    arrays = [lease(pool, ("int64", (20,)), ("int64", (20,))) for _ in range(6)]
     try:
         while killer.is_alive():
             pending = []
-            for _ in range(6):
-                x, y = lease(pool, ("int64", (20,)), ("int64", (20,)))
+            for x, y in arrays:
                 x[:], y[:] = np.arange(20) + number, -1
                 pending.append(
                     (number, x, y, pool.submit(number, inputs=[x], outputs=[y], meta=number))
@@ -288,8 +288,6 @@ def kill_at_random(make_pool, lease, wait, *, num_kills, seed):
     assert len(killed) == num_kills
     assert num_failed <= num_kills
     pool.close()
-    del pending, x, y
-    assert pool.arena.free_nbytes == pool.arena.nbytes
     assert open_descriptors() <= files
 
 

@@ -129,7 +129,8 @@ class FilteredFlow(StageFlow):
         answers = allocate_block(ANSWERS, piece.size, allocate_plain, aligned=False)
         remote = context.placement.get(id(self))
         if remote is not None:
-            bad = remote.run(piece.copy_to, piece.rows, answers, context)
+            parcel = piece.parcel.block
+            bad = remote.run_block(parcel, piece.start, piece.rows, answers, context)
         else:
             # A copy, as in a worker process: what the function does to its row must not reach those that pass.
             shown = context.block(self, piece.size)

@@ -234,9 +234,7 @@ class MappedRows(StageRows):
         """Read the rows of the input, and run the function on each."""
         remote = context.placement.get(id(self))
         if remote is not None:
-            remote.run(
-                lambda block: self.input.read(rows, block, context), as_index(rows), out, context
-            )
+            remote.run_rows(rows, out, context)
             return
         block = context.block(self.input, count(rows))
         self.input.read(rows, block, context)
@@ -283,7 +281,8 @@ class MappedFlow(StageFlow):
             block = context.block(self, piece.size)
             remote = context.placement.get(id(self))
             if remote is not None:
-                bad = remote.run(piece.copy_to, piece.rows, block, context)
+                parcel = piece.parcel.block
+                bad = remote.run_block(parcel, piece.start, piece.rows, block, context)
             else:
                 elements, rows = piece.elements(), piece.rows
                 bad = self.stage.apply(self.inputs[0], elements, rows, self, block, context)

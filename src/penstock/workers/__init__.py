@@ -1,7 +1,7 @@
 """User code in processes of its own: a pool of workers, their shared memory, and a test of who gains from it."""
 
 from penstock.errors import CannotPickle, WorkersUnavailable
-from penstock.workers.arena import Arena, carve, carved_nbytes
+from penstock.workers.arena import Arena
 from penstock.workers.errors import PoolClosed, RemoteError, RemoteTraceback, WorkerDied
 from penstock.workers.lock_probe import Measurement, holds_lock
 from penstock.workers.pickling import pickle_function
@@ -18,8 +18,6 @@ __all__ = [
     "WorkerDied",
     "WorkerPool",
     "WorkersUnavailable",
-    "carve",
-    "carved_nbytes",
     "holds_lock",
     "pickle_function",
     "unavailable_reason",

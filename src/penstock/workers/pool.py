@@ -35,32 +35,28 @@ class WorkerPool(Closing):
     """Run `function(inputs, outputs, meta)` in processes, on arrays that are shared and never copied.
 
     The function comes as a pickle (see `pickle_function`). Workers start at once and in the
-    background. Arrays must lie in `pool.arena` or in one made by `add_arena`. Tasks end in any order.
+    background. Arrays must lie in arenas, made by `add_arena`. Tasks end in any order.
 
     >>> import numpy as np
-    >>> from penstock.workers import carve, pickle_function
+    >>> from penstock.workers import pickle_function
     >>> function = lambda inputs, outputs, meta: np.multiply(inputs[0], meta, out=outputs[0])
-    >>> with WorkerPool(1, pickle_function(function), name="scale", arena_nbytes=4096) as pool:
-    ...     x, y = carve(pool.arena.lease(1024), [("float32", (100,)), ("float32", (100,))])
+    >>> with WorkerPool(1, pickle_function(function), name="scale") as pool:
+    ...     x, y = pool.add_arena(800).memory[:800].view("float32").reshape(2, 100)
     ...     x[:] = 21
     ...     seconds = pool.submit(0, inputs=[x], outputs=[y], meta=2).result().seconds
     ...     print(y[0])
     42.0
     """
 
-    def __init__(
-        self, num_workers: int, function_pickle: bytes, *, name: str, arena_nbytes: int
-    ) -> None:
+    def __init__(self, num_workers: int, function_pickle: bytes, *, name: str) -> None:
         if num_workers < 1:
             raise ValueError(f"num_workers must be at least 1, got {num_workers}.")
         if (reason := unavailable_reason()) is not None:
             raise WorkersUnavailable(f"{name} cannot run in processes: {reason}.")
         self.name = name
         self.num_workers = num_workers
-        self.arena = Arena(arena_nbytes, name=f"penstock arena of {name}")
         self._service = Service(num_workers, function_pickle, name=name)
         self._arenas = self._service.arenas
-        self._arenas[self.arena.arena_id] = self.arena
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(
             self, _close, self._service, self._arenas, self._owner_pid
@@ -77,33 +73,32 @@ class WorkerPool(Closing):
         """Return how many workers were started to replace others."""
         return self._service.num_restarts
 
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of shared memory that this pool holds."""
-        return sum(arena.nbytes for arena in tuple(self._arenas.values()))
-
-    @property
-    def set_aside_nbytes(self) -> int:
-        """Return the bytes that stay leased because the function itself keeps views of them.
-
-        These are at most the arrays of one task for each worker: from then on it hands the function copies.
-        """
-        return self._service.set_aside_nbytes()
-
     def pids(self) -> list[int]:
         """Return the process ids of the workers."""
         return self._service.pids()
 
     def add_arena(self, nbytes: int) -> Arena:
-        """Return another arena; each worker maps it with the first task that uses it."""
-        arena = Arena(nbytes, name=f"penstock arena of {self.name}")
+        """Return a new arena; each worker maps it with the first task that uses it."""
+        try:
+            arena = Arena(nbytes, name=f"penstock arena of {self.name}")
+        except OSError as error:
+            raise WorkersUnavailable(
+                f"{self.name}: there is no shared memory of {nbytes} bytes for its worker processes: "
+                f"{error}. Use fewer processes, or none: with_options(processes=0)."
+            ) from error
         self._arenas[arena.arena_id] = arena
         return arena
 
-    def drop_arena(self, arena: Arena) -> None:
-        """Take no more tasks on this arena; its memory is unmapped when the last view of it dies."""
-        del self._arenas[arena.arena_id]
-        arena.close()
+    def drop_arena(self, arena: Arena, *, is_kept: bool = False) -> None:
+        """Take no more tasks on this arena, and give its memory back at once: nobody may look at it any more.
+
+        With `is_kept`, for a `TaskResult` that says so, it stays valid for those who do: the function, in its worker.
+        """
+        self._arenas.pop(arena.arena_id, None)
+        if is_kept:
+            arena.close()
+        else:
+            arena.discard()
 
     def submit(
         self,
@@ -112,14 +107,12 @@ class WorkerPool(Closing):
         inputs: Iterable[Array] = (),
         outputs: Iterable[Array] = (),
         meta: Any = None,
-        room: Array | None = None,
         writable_inputs: bool = False,
     ) -> Future[TaskResult]:
         """Call the function on these arrays in a worker; one small message each way.
 
         `inputs` and `outputs` lie in an arena. `meta` and what the function returns are pickled, except
-        for the arrays in them: those of the return value lie in `room` (a uint8 array in an
-        arena) if they fit, else in memory of their own. The future ends with a TaskResult, with the
+        for large arrays in them, which lie in memory of their own. The future ends with a TaskResult, with the
         function's own exception (caused by a RemoteTraceback), or with WorkerDied, after which the
         same task may be submitted again. When it has ended, no worker touches the arrays any more.
         Its callbacks run on the thread that serves all workers, and must be short.
@@ -130,13 +123,11 @@ class WorkerPool(Closing):
         inputs, outputs = tuple(inputs), tuple(outputs)
         places_in = [self._place(array, used) for array in inputs]
         places_out = [self._place(array, used) for array in outputs]
-        place_room = None if room is None else self._place(room, used)
-        message = ("task", places_in, places_out, place_room, writable_inputs, meta)
+        message = ("task", places_in, places_out, writable_inputs, meta)
         task = Task(
             task_id=task_id,
             frame=pack_any(message),
             arrays=inputs + outputs,
-            room=room,
             arenas=tuple(used.values()),
         )
         self._service.post(task)
@@ -154,7 +145,7 @@ class WorkerPool(Closing):
                 return place
         raise ValueError(
             f"{self.name}: an array of shape {array.shape} is not in an arena of this pool: "
-            "take its memory from pool.arena.lease(nbytes)."
+            "take its memory from pool.add_arena(nbytes).memory."
         )
 
 

@@ -52,10 +52,15 @@ _ONE_THREAD = dict.fromkeys(
 
 
 class TaskResult(NamedTuple):
-    """What a task gave: the function's return value, and how long it ran in the worker."""
+    """What a task gave: the function's return value, and how long it ran in the worker.
+
+    If `is_kept`, the function refers to the task's arrays even now, and their memory must not be used again. This
+    comes up once a worker: from then on, it hands the function copies.
+    """
 
     value: Any
     seconds: float
+    is_kept: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -65,10 +70,10 @@ class Task:
     task_id: object
     frame: Frame
     arrays: tuple[Array, ...]
-    room: Array | None
     arenas: tuple[Arena, ...]
     future: Future[TaskResult] = field(default_factory=Future)
     is_begun: bool = False
+    is_kept: bool = False
 
 
 class WorkerProcess:
@@ -83,7 +88,6 @@ class WorkerProcess:
         self.tasks: deque[Task] = deque()
         self.is_ready = False
         self._arenas: set[int] = set()
-        self._set_aside: list[tuple[Array, ...]] = []
         self._crash_fd = memory_file("penstock crash report", 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = Channel(ours)
@@ -122,15 +126,6 @@ class WorkerProcess:
         self.channel.send(task.frame, wait=False)
         self.tasks.append(task)
 
-    def set_aside(self) -> None:
-        """Hold the memory of the oldest task, so that it is not used again while this worker lives."""
-        self._set_aside.append(self.tasks[0].arrays)
-
-    @property
-    def set_aside_nbytes(self) -> int:
-        """Return the bytes set aside because the function refers to them."""
-        return sum(array.nbytes for arrays in self._set_aside for array in arrays)
-
     @property
     def is_dead(self) -> bool:
         """Tell whether the process has ended."""
@@ -157,7 +152,6 @@ class WorkerProcess:
         if self.pid_fd is not None:
             os.close(self.pid_fd)
             self.pid_fd = None
-        self._set_aside.clear()
 
     def death(self, task_id: object, traceback_text: str = "") -> WorkerDied:
         """Return the error that says how this worker ended while it had that task."""

@@ -90,10 +90,6 @@ class Service:
         """Return the process ids of the workers that are alive."""
         return [worker.pid for worker in tuple(self._workers)]
 
-    def set_aside_nbytes(self) -> int:
-        """Return the bytes that functions keep views of, and that are therefore not used again."""
-        return sum(worker.set_aside_nbytes for worker in tuple(self._workers))
-
     def _run(self) -> None:
         if self._is_closed:
             return
@@ -183,10 +179,8 @@ class Service:
             self._take(worker, *received)
 
     def _take(self, worker: WorkerProcess, data: bytes, fds: list[int]) -> None:
-        room = worker.tasks[0].room if worker.tasks else None
         try:
-            lent = None if room is None else memoryview(room)  # type: ignore[arg-type]  # NumPy does not say so
-            kind, *rest = unpack(data, fds, room=lent)
+            kind, *rest = unpack(data, fds)
         except Exception as error:  # noqa: BLE001  what the function returned may raise anything
             text = f"{self.name}: what the function returned could not be loaded here: {error}"
             failure = RemoteError(text, type(error).__qualname__)
@@ -200,10 +194,11 @@ class Service:
             if self._num_ready >= self._num_workers and not self.ready.done():
                 self.ready.set_result(None)
         elif kind == "kept":
-            worker.set_aside()
+            worker.tasks[0].is_kept = True
         elif kind == "done":
             seconds, value = rest
-            self._end(worker.tasks.popleft(), result=TaskResult(value, seconds))
+            task = worker.tasks.popleft()
+            self._end(task, result=TaskResult(value, seconds, task.is_kept))
         elif kind == "raised":
             ends, *raised = rest
             self._take_error(worker, Raised(*raised), ends=ends)
@@ -252,7 +247,7 @@ class Service:
     ) -> None:
         """End a task's future; from here on its arrays belong to the caller alone."""
         task.frame.close()
-        task.arrays, task.room = (), None
+        task.arrays = ()
         if result is not None:
             task.future.set_result(result)
         else:

@@ -1,9 +1,8 @@
 """Messages between a pool and its workers: small frames on a socket, bulk in anonymous memory.
 
 A frame that fits in a few kilobytes travels on the socket itself. Anything larger (and every large
-array in it, by pickle's out-of-band buffers) is laid out in memory that both sides map: in `room`,
-if the receiver lent some, else in a new memfd whose descriptor goes with the frame. So a send never
-waits for the reader.
+array in it, by pickle's out-of-band buffers) is laid out in memory that both sides map: a new memfd, whose
+descriptor goes with the frame. So a send never waits for the reader.
 
 Both the parent and the worker load this file and mapped_memory.py; the worker does so under another package
 name (see process.py), hence the relative import.
@@ -27,7 +26,7 @@ INLINE_NBYTES = 8192
 # Below this a buffer is cheaper inside the pickle than in memory of its own.
 OUT_OF_BAND_NBYTES = 4096
 
-_INLINE, _MEMORY, _ROOM = range(3)
+_INLINE, _MEMORY = range(2)
 _HEADER = struct.Struct("<BQ")
 _FRAME_NBYTES = _HEADER.size + INLINE_NBYTES
 # Room for one descriptor of the message and one of its bulk; the kernel closes any further ones.
@@ -84,8 +83,8 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def pack(message: Any, *, dumps: Dumps, room: memoryview | None = None) -> Frame:
-    """Return message as a frame; large buffers lie in `room` if they fit, else in memory of their own."""
+def pack(message: Any, *, dumps: Dumps) -> Frame:
+    """Return message as a frame; large buffers lie in memory of their own."""
     buffers: list[memoryview] = []
 
     def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
@@ -102,11 +101,6 @@ def pack(message: Any, *, dumps: Dumps, room: memoryview | None = None) -> Frame
     sizes = [part.nbytes for part in parts]
     table = struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes)
     offsets, total = _layout(sizes)
-    if room is not None and total <= room.nbytes:
-        room[: len(table)] = table
-        for part, offset in zip(parts, offsets, strict=True):
-            room[offset : offset + part.nbytes] = part
-        return Frame(_HEADER.pack(_ROOM, total))
     fd = memory_file("penstock message", total)
     try:
         write_all(fd, table, 0)
@@ -118,17 +112,17 @@ def pack(message: Any, *, dumps: Dumps, room: memoryview | None = None) -> Frame
     return Frame(_HEADER.pack(_MEMORY, total), fd)
 
 
-def pack_any(message: Any, *, room: memoryview | None = None) -> Frame:
+def pack_any(message: Any) -> Frame:
     """Return message as a frame, pickled by cloudpickle if it refers to the main module.
 
     The other end has another main module, so what is defined in ours has to go by value.
     """
     try:
-        return pack(message, dumps=_dumps_by_name, room=room)
+        return pack(message, dumps=_dumps_by_name)
     except (pickle.PicklingError, AttributeError, TypeError):
         import cloudpickle
 
-        return pack(message, dumps=cloudpickle.dumps, room=room)
+        return pack(message, dumps=cloudpickle.dumps)
 
 
 def _dumps_by_name(
@@ -140,15 +134,11 @@ def _dumps_by_name(
     return head
 
 
-def unpack(data: bytes, fds: list[int], *, room: memoryview | None = None) -> Any:
+def unpack(data: bytes, fds: list[int]) -> Any:
     """Return the message of a received frame; large arrays in it are views of the memory it came in."""
     kind, total = _HEADER.unpack_from(data)
     if kind == _INLINE:
         return pickle.loads(memoryview(data)[_HEADER.size :])
-    if kind == _ROOM:
-        if room is None:
-            raise ValueError("a frame says that its bulk lies in a room, and none was lent")
-        return _load(room)
     fd = fds.pop()
     try:
         # The last array that is cut from this mapping keeps it alive.

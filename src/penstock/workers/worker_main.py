@@ -39,7 +39,6 @@ class Job(NamedTuple):
 
     inputs: Any
     outputs: Any
-    room: Any
     writable_inputs: bool
     meta: Any
 
@@ -125,9 +124,8 @@ class Worker:
         views = _Views(self._arenas)
         frame, exit_code = self._run(job, views)
         if not self._works_on_copies and views.are_kept():
-            # The function keeps a view of memory that is about to be used again. The parent sets
-            # this task's memory aside for as long as this worker lives; from now on the function gets
-            # arrays of its own, which it may keep.
+            # The function keeps a view of memory that is about to be used again. The parent leaves this
+            # task's memory to it; from now on the function gets arrays of its own, which it may keep.
             self._works_on_copies = True
             self._channel.send(pack(("kept",), dumps=pickle.dumps))
         for stream in (sys.stdout, sys.stderr):
@@ -152,8 +150,7 @@ class Worker:
                 assert self._function is not None  # no task comes before we sent "ready"
                 value = self._function(inputs, outputs, job.meta)
             seconds = time.perf_counter() - begun
-            lent = None if job.room is None else memoryview(views.array(job.room, writable=True))
-            return pack_any(("done", seconds, value), room=lent), None
+            return pack_any(("done", seconds, value)), None
         except Exception as error:  # noqa: BLE001  the caller handles it
             return _frame_of_error(error), None
         except BaseException as error:  # noqa: BLE001  likewise, and then this process ends

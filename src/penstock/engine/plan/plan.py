@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 
 from penstock.core.rows import Flow, Node, Rows, rows_per_block
+from penstock.engine.functions.trays import function_nodes, shared_nbytes
 from penstock.engine.plan.options import Options
 from penstock.memory import default_budget, process_ledger
 from penstock.stages.base.segment import Segment, as_flow
@@ -36,6 +37,8 @@ class Plan:
     scratch: str | None = None
     processes: int | None = None
     """How many processes run each function; None is decided by measurement when the stream opens."""
+    trays: int = 0
+    """How many pieces of memory, of a block each, every function of these processes shares with them."""
     is_tuned: bool = False
     """Whether threads and blocks ahead may be raised while it runs: not if the user set or the budget limited them."""
     retries: int = 0
@@ -60,7 +63,8 @@ def make_plan(node: Node, options: Options) -> Plan:
     # A cache of a flow (0: not known) grows as rows come; it gets the memory that blocks leave over. So blocks
     # get half at most.
     room = (budget - cached) // 2 if 0 in caches else budget - cached
-    smallest = _total(flow, 1, 0 if threads == 0 else 1)
+    processes = options.processes or 0
+    smallest = _total(flow, 1, 0 if threads == 0 else 1) + _shared(node, processes, 1, 1)
     full = _ahead(options, node, BLOCK_NBYTES, threads)
     sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
     # First fewer blocks ahead, then smaller blocks, then one at a time, which also holds one window of a
@@ -68,7 +72,13 @@ def make_plan(node: Node, options: Options) -> Plan:
     choices = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
     choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
     choices += [(min(full, 1), size) for size in sizes]
-    totals = [_total(flow, block_nbytes, ahead) for ahead, block_nbytes in choices]
+    trays = [num_trays(processes, min(threads, ahead)) for ahead, _ in choices]
+    if not is_set:
+        trays[0] = num_trays(processes, None)
+    totals = [
+        _total(flow, block_nbytes, ahead) + _shared(node, processes, block_nbytes, count)
+        for (ahead, block_nbytes), count in zip(choices, trays, strict=True)
+    ]
     fitting = [number for number, total in enumerate(totals) if total <= room]
     chosen = fitting[0] if fitting else len(choices) - 1
     ahead, block_nbytes = choices[chosen]
@@ -89,10 +99,26 @@ def make_plan(node: Node, options: Options) -> Plan:
         why=why,
         scratch=options.scratch,
         processes=options.processes,
+        trays=trays[chosen] if processes else 0,
         is_tuned=not is_set and chosen == 0,  # 0: the budget did not limit it.
         retries=options.retries or 0,
         max_errors=options.max_errors,
     )
+
+
+def num_trays(processes: int, threads: int | None) -> int:
+    """Return how many trays `processes` can make use of: one at work in each, two being filled or emptied.
+
+    No thread has more than one; None is any number of threads.
+    """
+    return processes + 2 if threads is None else min(processes + 2, max(1, threads))
+
+
+def _shared(node: Node, processes: int, block_nbytes: int, trays: int) -> int:
+    """Return the bytes that the functions of a chain share with their processes."""
+    if not processes:
+        return 0
+    return sum(shared_nbytes(one, block_nbytes, trays) for one in function_nodes(node))
 
 
 def _threads(options: Options) -> tuple[int, str]:

@@ -17,11 +17,13 @@ from penstock.core.tally import Tally
 from penstock.engine.functions.hand_over import HandOver, trailing_maps
 from penstock.engine.functions.placement import Decision, decide
 from penstock.engine.functions.task import FunctionNode
+from penstock.engine.functions.trays import function_nodes, shared_nbytes
 from penstock.engine.plan import Plan
+from penstock.engine.plan.plan import num_trays
 from penstock.engine.stream.threads import Pump, Threads
 from penstock.engine.stream.tuning import Tuner
 from penstock.errors import BudgetError
-from penstock.memory import Account, Pool, process_ledger
+from penstock.memory import Account, Pool, format_nbytes, process_ledger
 from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.map import MappedRows
 
@@ -54,6 +56,8 @@ class Engine:
         self.source: Iterator[Parcel] = iter(())
         self.parcels: Iterator[Parcel] = iter(())
         self.hand_over: HandOver | None = None
+        self.remotes: dict[int, remote.RemoteMap] = {}
+        """What runs functions in worker processes, by the id of their nodes."""
         self._lock = threading.Lock()
         self._is_closed = False
         self.account = Account(process_ledger, plan.node.describe())
@@ -62,9 +66,7 @@ class Engine:
     def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
         """Take the memory, start the threads, and fill the caches."""
         plan = self._plan
-        self.account.open(
-            budget=plan.budget, need=plan.need, want=plan.total, why="its smallest blocks"
-        )
+        self.account.open(budget=plan.budget, need=plan.need, want=plan.total, why=self._why(plan))
         if plan.is_threaded:
             self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
             self.threads.resize(plan.threads)
@@ -128,32 +130,59 @@ class Engine:
             found.insert(0, node)
         return found
 
+    def _why(self, plan: Plan) -> str:
+        """Return what the smallest budget is for."""
+        why = "its smallest blocks"
+        if plan.processes and (nodes := function_nodes(plan.node)):
+            nbytes = sum(shared_nbytes(node, 1, 1) for node in nodes)
+            names = ", ".join(node.stage.describe() for node in nodes)
+            why += f", and {format_nbytes(nbytes)} that the workers of {names} share"
+        return why
+
     def _place(self, plan: Plan) -> "dict[int, remote.RemoteMap]":
         """Decide where the user's functions run, and start the worker processes for them."""
-        placement: dict[int, remote.RemoteMap] = {}
         handed = {id(node) for node in self.hand_over.maps} if self.hand_over else set()
-        for node in walk(plan.node):
-            if isinstance(node, FunctionNode) and id(node) not in handed:
-                if not plan.is_threaded and not plan.processes:
-                    continue  # All runs on the consumer's thread: nothing to decide.
-                decision = decide(node, plan.processes)
-                if decision.num_processes:
-                    make = partial(
-                        remote.RemoteMap,
-                        node,
-                        decision,
-                        plan.block_nbytes,
-                        plan.budget,
-                        plan.retries,
-                    )
-                    try:
-                        placement[id(node)] = self.resources.get(("workers", id(node)), make)
-                    except BudgetError as error:
-                        if plan.processes is not None:
-                            raise
-                        decision = Decision(decision.stage, 0, f"no room for processes: {error}")
-                self.decisions.append(str(decision))
-        return placement
+        # What is granted above the least is shared out in the proportion it was wanted in.
+        wanted = max(1, plan.total - plan.need + plan.cached)
+        share = min(1.0, max(0, self.account.grant - plan.need + plan.cached) / wanted)
+        for node in function_nodes(plan.node):
+            if id(node) in handed or not (plan.is_threaded or plan.processes):
+                continue  # It runs on the consumer's thread: nothing to decide.
+            decision = decide(node, plan.processes)
+            if decision.num_processes:
+                try:
+                    make = partial(self._remote, plan, node, decision.num_processes, share)
+                    self.remotes[id(node)] = self.resources.get(("workers", id(node)), make)
+                except BudgetError as error:
+                    if plan.processes is not None:
+                        raise
+                    decision = Decision(decision.stage, 0, f"no room for processes: {error}")
+            self.decisions.append(str(decision))
+        return self.remotes
+
+    def _remote(
+        self, plan: Plan, node: FunctionNode, processes: int, share: float
+    ) -> "remote.RemoteMap":
+        """Start the processes of a function, and give them their part of the memory."""
+        account = Account(process_ledger, f"the workers of {node.stage.describe()}")
+        count = plan.trays or num_trays(processes, None if plan.is_tuned else plan.threads)
+        want = shared_nbytes(node, plan.block_nbytes, count)
+        if plan.processes:  # The plan, and so the stream's own account, has room for them.
+            least = shared_nbytes(node, 1, 1)
+            process_ledger.divide(self.account, account, least + int(share * (want - least)))
+        else:
+            why = "blocks on their way to workers"
+            process_ledger.annex(self.account, account, want, budget=plan.budget, why=why)
+        return remote.RemoteMap(
+            node,
+            processes,
+            count=count,
+            block_nbytes=plan.block_nbytes,
+            account=account,
+            stream=self.account,
+            budget=plan.budget,
+            retries=plan.retries,
+        )
 
     def next_parcel(self) -> tuple[Parcel | None, float]:
         """Return the next parcel, and the seconds it was waited for."""
@@ -163,6 +192,11 @@ class Engine:
         if self.tuner is not None and parcel is not None:
             self.tuner.handed_out(parcel.block.nbytes, waited)
         return parcel, waited
+
+    @property
+    def peak_nbytes(self) -> int:
+        """The most bytes that were mapped: by the stream, and for its worker processes."""
+        return self.account.peak + sum(one.account.peak for one in self.remotes.values())
 
     def all_decisions(self) -> tuple[str, ...]:
         """Return what was decided before the first block, and while it ran."""
@@ -216,6 +250,8 @@ class Engine:
 
     def _close(self) -> None:
         self.stop()
+        for one in self.remotes.values():
+            one.stop()  # First: threads wait for what runs in the processes, and that may never end.
         if self.pump is not None:
             self.pump.close()
         close = getattr(self.source, "close", None)

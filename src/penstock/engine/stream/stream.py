@@ -256,7 +256,7 @@ class Stream(Closing):
             ),
             threads=self._plan.threads,
             num_blocks=self._num_blocks,
-            peak_nbytes=self._engine.account.peak,
+            peak_nbytes=self._engine.peak_nbytes,
             held_nbytes=self._engine.account.held_peak,
             budget_nbytes=self._plan.budget,
             decisions=self._engine.all_decisions(),
