@@ -88,10 +88,14 @@ class WorkerProcess:
         self.tasks: deque[Task] = deque()
         self.is_ready = False
         self._arenas: set[int] = set()
-        self._crash_fd = memory_file("penstock crash report", 0)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.channel = Channel(ours)
         self.pid_fd: int | None = None
+        self._crash_fd = memory_file("penstock crash report", 0)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except BaseException:
+            os.close(self._crash_fd)
+            raise
+        self.channel = Channel(ours)
         try:
             self._process = subprocess.Popen(
                 _command(name, theirs.fileno(), self._crash_fd),

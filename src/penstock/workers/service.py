@@ -5,6 +5,7 @@ import selectors
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import ExitStack
 
 from penstock.core.crew import Crew
 from penstock.errors import WorkersUnavailable
@@ -43,16 +44,20 @@ class Service:
         self._inbox: deque[Task] = deque()
         self._is_closing = self._is_closed = False
         self._failure: BaseException | None = None
-        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._function_fd = memory_file(f"penstock function {name}", len(function_pickle))
-        self._selector = selectors.DefaultSelector()
         self._crew = Crew()
-        try:
-            write_all(self._function_fd, function_pickle, 0)
-            self._selector.register(self._wake_fd, selectors.EVENT_READ)
-        except BaseException as error:
-            self._shut_down(error)
-            raise
+        with ExitStack() as opened:
+            try:
+                self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                opened.callback(os.close, self._wake_fd)
+                self._function_fd = memory_file(f"penstock function {name}", len(function_pickle))
+                opened.callback(os.close, self._function_fd)
+                self._selector = selectors.DefaultSelector()
+                opened.callback(self._selector.close)
+                write_all(self._function_fd, function_pickle, 0)
+                self._selector.register(self._wake_fd, selectors.EVENT_READ)
+            except OSError as error:
+                raise self._cannot_start(error) from error
+            opened.pop_all()  # From here on, `_shut_down` closes them.
 
     def start(self) -> None:
         """Start the thread, and on it the workers."""
@@ -64,6 +69,8 @@ class Service:
                 self.close()  # Ctrl-C: once the thread has started, only the thread releases things.
             else:
                 self._shut_down(error)
+            if isinstance(error, RuntimeError):  # The system refuses another thread.
+                raise self._cannot_start(error) from error
             raise
 
     def post(self, task: Task) -> None:
@@ -122,9 +129,7 @@ class Service:
         try:
             worker = WorkerProcess(self.name, self._function_fd)
         except OSError as error:
-            raise WorkersUnavailable(
-                f"{self.name}: a worker process could not be started: {error}."
-            ) from error
+            raise self._cannot_start(error) from error
         self._workers.append(worker)
         self.num_restarts += self._num_started >= self._num_workers
         self._num_started += 1
@@ -275,6 +280,9 @@ class Service:
                 self._end(task, error=failure or self._closed_under_way())
         if not self.ready.done():
             self.ready.set_exception(failure or self._closed_under_way())
+
+    def _cannot_start(self, error: Exception) -> WorkersUnavailable:
+        return WorkersUnavailable(f"{self.name}: a worker process could not be started: {error}.")
 
     def _closed_under_way(self) -> PoolClosed:
         return PoolClosed(f"{self.name}: the pool was closed while this was under way.")

@@ -14,6 +14,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -205,5 +206,7 @@ class Channel:
         return (data, fds) if data else None
 
     def close(self) -> None:
-        """Close this end; the other end then receives None."""
+        """Close this end; the other end then receives None, even if a fork of this process has copies of this end."""
+        with suppress(OSError):  # closed already, or the other end is gone
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -230,14 +230,15 @@ class RemoteMap:
         aligned = self.node.is_batched
         made = allocate_block(self._fixed_out, size, tray.allocate, aligned=aligned).finish()
         room = tray.rest()
-        future = self.pool.submit(
-            int(call.numbers[start]),
-            inputs=arrays,
-            outputs=[*(array for column in made.columns for array in arrays_of(column)), room],
-            meta=(call.context.epoch, self._trays.most_nbytes()),
-            writable_inputs=True,
-        )
+        outputs = [array for column in made.columns for array in arrays_of(column)]
         try:
+            future = self.pool.submit(
+                int(call.numbers[start]),
+                inputs=arrays,
+                outputs=[*outputs, room],
+                meta=(call.context.epoch, self._trays.most_nbytes()),
+                writable_inputs=True,
+            )
             return future.result(), made, room
         except PenstockError:
             raise
