@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.errors import DiskFullError, TargetExistsError, WriteError
-from penstock.io.failures import write_failure
+from penstock.errors import DiskFullError, PenstockError, TargetExistsError, WriteError
+from penstock.io.failures import write_errors, write_failure
 from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
 
 __all__ = [
@@ -21,10 +21,13 @@ __all__ = [
     "is_empty_folder",
     "remove_leftovers",
     "swap_folders",
+    "sync_folder",
 ]
 
 # How many names are tried if a cleaner in another container removes each before it is locked.
 _NUM_TRIES = 5
+# What a descriptor may say of its disk; a connection of the caller's says other things.
+_OF_DISKS = {errno.EIO, errno.EROFS, errno.EFBIG, errno.EPERM, errno.EACCES, errno.ESTALE}
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Of the kernel's renameat2.
 
 
@@ -48,19 +51,19 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
     b'{}'
     """
     path = Path(path).absolute()
-    with _write_errors(path):
+    with write_errors(path):
         _refuse_existing(path, replace=replace)
         remove_leftovers(path.parent)
         fd, hidden = _create_file(path)
     try:
         # The file is closed, and so unlocked, only after it has its name.
-        with _disk_full(path), os.fdopen(fd, "w+b") as file:
+        with _caller_errors(path), os.fdopen(fd, "w+b") as file:
             yield file
-            with _write_errors(path):
+            with write_errors(path):
                 file.flush()
                 os.fsync(fd)
                 _give_name(hidden, path, replace=replace)
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
     finally:
         remove(hidden)
 
@@ -76,21 +79,21 @@ def atomic_directory(
     and `discard` removes the old one; if it raises, they change places again.
     """
     path = Path(path).absolute()
-    with _write_errors(path):
+    with write_errors(path):
         if not is_empty_folder(path):
             _refuse_existing(path, replace=replace)
         remove_leftovers(path.parent)
         fd, hidden = _create_folder(path)
     try:
-        with _disk_full(path):
+        with _caller_errors(path):
             yield hidden
-        with _write_errors(path):
+        with write_errors(path):
             _sync_tree(hidden)
             if replace and os.path.lexists(path):
                 swap_folders(hidden, path, discard)
             else:
                 hidden.rename(path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     finally:
         remove(hidden)
         os.close(fd)
@@ -98,7 +101,14 @@ def atomic_directory(
 
 def check_space(folder: Path, nbytes: int) -> None:
     """Raise DiskFullError unless `nbytes` more would fit into `folder` now."""
-    free = shutil.disk_usage(folder).free
+    try:
+        free = shutil.disk_usage(folder).free
+    except FileNotFoundError as error:
+        cure = "Create it, or choose another path."
+        raise WriteError("there is no such folder", file=str(folder), cure=cure) from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have.
+        failure = error if isinstance(error, OSError) else OSError(0, str(error))
+        raise write_failure(failure, file=str(folder)) from error
     if nbytes > free:
         problem = f"{nbytes} bytes are needed here, and {free} are free"
         cure = "Free some space, or choose a path on another disk."
@@ -106,25 +116,18 @@ def check_space(folder: Path, nbytes: int) -> None:
 
 
 @contextlib.contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError from writing `path` into a WriteError."""
+def _caller_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError from writing to the open file into a WriteError; other errors of the caller pass unchanged.
+
+    Those of a descriptor name no file. An error that names one may be about something else that the caller does.
+    """
     try:
         yield
-    except WriteError:
+    except PenstockError:
         raise
     except OSError as error:
-        raise write_failure(error, file=str(path)) from error
-
-
-@contextlib.contextmanager
-def _disk_full(path: Path) -> Iterator[None]:
-    """Turn the OSError of a full disk into a DiskFullError; other errors of the caller pass unchanged."""
-    try:
-        yield
-    except WriteError:
-        raise
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not is_full and (error.errno not in _OF_DISKS or error.filename is not None):
             raise
         raise write_failure(error, file=str(path)) from error
 
@@ -223,10 +226,11 @@ def _sync_tree(folder: Path) -> None:
     for place, _, names in os.walk(folder):
         for name in names:
             _sync(Path(place) / name, os.O_RDONLY | os.O_NOFOLLOW)
-        _sync_folder(Path(place))
+        sync_folder(Path(place))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, if that can be done."""
     # Some network file systems cannot sync a folder; the file itself is safe by then.
     with contextlib.suppress(OSError):
         _sync(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,6 +1,8 @@
 """Errors of the operating system turned into penstock's own, which name the file and the cure."""
 
+import contextlib
 import errno
+from collections.abc import Iterator
 
 from penstock.errors import (
     AccessError,
@@ -9,6 +11,7 @@ from penstock.errors import (
     FileChangedError,
     MissingFileError,
     NotAFileError,
+    PenstockError,
     ReadError,
     TargetExistsError,
     WriteError,
@@ -17,6 +20,8 @@ from penstock.errors import (
 
 def write_failure(error: OSError, *, file: str) -> WriteError:
     """Return the WriteError that says what `error`, from writing `file`, means."""
+    if isinstance(error, WriteError):
+        return error
     code = error.errno
     if code in (errno.ENOSPC, errno.EDQUOT):
         cure = "Free some space, or choose a path on another disk."
@@ -30,11 +35,35 @@ def write_failure(error: OSError, *, file: str) -> WriteError:
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
         cure = "Choose a path that this user may write to."
         return WriteError("no permission to write here", file=file, cure=cure, code=code)
-    if code in (errno.ENOENT, errno.ENOTDIR):
+    if code == errno.ENOENT:
         cure = "Create its folder first."
         return WriteError("its folder does not exist", file=file, cure=cure, code=code)
+    problem, cure = _WRITE_PROBLEMS.get(code or 0, ("", _FAILING))
     reason = error.strerror or str(error) or type(error).__name__
-    return WriteError(f"writing failed: {reason}", file=file, code=code)
+    return WriteError(problem or f"writing failed: {reason}", file=file, cure=cure, code=code)
+
+
+_FAILING = "The disk or its connection may be failing: try again, or choose a path on another disk."
+_WRITE_PROBLEMS = {
+    errno.ENOTDIR: ("a part of this path is a file, not a folder", "Choose another path."),
+    errno.EISDIR: ("this is a folder", "Remove it, or choose another path."),
+    errno.ELOOP: ("the links in this path lead in a circle", "Choose another path."),
+    errno.ENAMETOOLONG: ("this name is too long", "Choose a shorter one."),
+    errno.EMFILE: ("too many files are open", "Raise the limit (ulimit -n)."),
+    errno.ENFILE: ("too many files are open", "Close some of them, here or in other processes."),
+    errno.EOPNOTSUPP: ("this file system can't do that", "Choose a path on a local disk."),
+}
+
+
+@contextlib.contextmanager
+def write_errors(file: object) -> Iterator[None]:
+    """Turn an OSError of the system, from writing `file`, into a WriteError; errors of ours pass unchanged."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except OSError as error:
+        raise write_failure(error, file=str(file)) from error
 
 
 def read_failure(

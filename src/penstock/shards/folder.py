@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.fingerprint import changes
-from penstock.errors import PenstockError, TargetExistsError
-from penstock.io.failures import write_failure
+from penstock.errors import TargetExistsError, WriteError
+from penstock.io.failures import write_errors
 from penstock.shards import journal
 from penstock.shards.journal import Journal, begin_line, read_journal
 from penstock.shards.layout import FieldLayout
 from penstock.shards.manifest import NAME, Manifest, fields_to_json
 from penstock.shards.ownership import is_ours, own_manifest, remove_files
-from penstock.shards.writing import ShardRecord, ShardWriter, hidden_name
+from penstock.shards.writing import ShardRecord, ShardWriter, hidden_name, write_all
 
 Head = dict[str, Any]
 """What the rows of a folder are, and what they are made from, as JSON."""
@@ -59,6 +59,8 @@ class ShardFolder:
         self._journal = Journal({})
         self._fd = fd
         self._file = -1
+        self._is_cut_off = False
+        """Whether the last line of the journal may be."""
 
     @property
     def head(self) -> Head:
@@ -89,22 +91,15 @@ class ShardFolder:
         What the rows are made from is only found out if no other process does. What `changed` says is different is
         removed first, as far as it is ours.
         """
-        try:
+        with write_errors(path):
             fd = _lock(path)
-        except OSError as error:
-            raise write_failure(error, file=str(path)) from error
         if fd is None:
             return None
         folder = ShardFolder(path, fd, layouts, run_rows)
         try:
-            folder._journal.head = find_head()
-            folder._start(changed)
-        except PenstockError:
-            folder.close()
-            raise
-        except OSError as error:
-            folder.close()
-            raise write_failure(error, file=str(path)) from error
+            with write_errors(path):
+                folder._journal.head = find_head()
+                folder._start(changed)
         except BaseException:
             folder.close()
             raise
@@ -113,7 +108,7 @@ class ShardFolder:
     @property
     def is_whole(self) -> bool:
         """Whether all of it is finished: it has a manifest."""
-        return (self.path / NAME).exists()
+        return os.path.exists(self.path / NAME)  # noqa: PTH110  # Path.exists raises if the disk fails.
 
     def _start(self, changed: Changed) -> None:
         if not is_ours(self.path):
@@ -132,7 +127,10 @@ class ShardFolder:
                 return
             self._start_over(len(whole.shards), change or "files of it are missing")
             names = {name for shard in whole.shards for name in shard.files}
-            remove_files(self.path, names | {NAME})
+            for name in remove_files(self.path, names | {NAME}):
+                problem = "this is left of something else that was written, and can't be removed"
+                cure = "Remove it yourself, or choose another path."
+                raise WriteError(problem, file=str(self.path / name), cure=cure)
         if before is not None:
             self._go_on(before, changed)
         # The journal is written anew: its last line may be cut off.
@@ -150,9 +148,14 @@ class ShardFolder:
             self.finished.update(good)
             self.cursors.update((number, before.cursors[number]) for number in good)
         kept = {name for shard in self.finished.values() for name in shard.files}
-        gone = before.names - kept
-        remove_files(self.path, gone | set(map(hidden_name, gone)))
-        self._journal.names = kept
+        self._journal.names = set(before.names)
+        self._remove_begun(kept)
+
+    def _remove_begun(self, kept: set[str]) -> None:
+        """Remove all files that were begun but `kept`; what can't be removed stays listed."""
+        gone = self._journal.names - kept
+        left = remove_files(self.path, gone | set(map(hidden_name, gone)))
+        self._journal.names = kept | {name for name in gone if {name, hidden_name(name)} & left}
 
     def _start_over(self, count: int, change: str) -> None:
         what = f"the {count} finished shards" if count > 1 else "the finished shard"
@@ -167,14 +170,15 @@ class ShardFolder:
         Raise if a file of someone else's has the name of one of its files.
         """
         names = [name for layout in self.layouts for name in layout.file_names(number)]
-        for name in (*names, *map(hidden_name, names)):
-            path = self.path / name
-            if name in self._journal.names and not path.is_dir():
-                path.unlink(missing_ok=True)  # Of a shard that is written again.
-            elif os.path.lexists(path):
-                raise _not_ours(path)
+        for name in names:
+            for path in (self.path / name, self.path / hidden_name(name)):
+                if name in self._journal.names and not path.is_dir():
+                    with write_errors(path):
+                        path.unlink(missing_ok=True)  # Of a shard that is written again.
+                elif os.path.lexists(path):
+                    raise _not_ours(path)
         self._append(begin_line(names))
-        self._journal.names.update((*names, *map(hidden_name, names)))
+        self._journal.names.update(names)
         return ShardWriter(self.path, number, self.layouts, start=start, run_rows=self.run_rows)
 
     def record(self, shard: ShardWriter, cursor: Any = None) -> None:
@@ -184,11 +188,13 @@ class ShardFolder:
         self._append(self._journal.line(shard.number))
 
     def _append(self, line: str) -> None:
-        try:
-            os.write(self._file, line.encode())
+        with write_errors(self.path / journal.NAME):
+            # After an error, a part of the line before may be there: only that line is lost.
+            text = f"\n{line}" if self._is_cut_off else line
+            self._is_cut_off = True
+            write_all(self._file, memoryview(text.encode()))
             os.fdatasync(self._file)
-        except OSError as error:
-            raise write_failure(error, file=str(self.path)) from error
+            self._is_cut_off = False
 
     def seal(self) -> Manifest:
         """Write the manifest: the folder is whole from now on."""
@@ -201,13 +207,20 @@ class ShardFolder:
         return manifest
 
     def close(self) -> None:
-        """Release the lock, so that others may fill the folder; if no shard is finished, remove the folder."""
+        """Release the lock, so that others may fill the folder; if no shard is finished, remove the folder.
+
+        Files that were begun are removed first. The journal stays as long as one of them does: else nobody would
+        know that it is ours, and it would be in the way for ever.
+        """
         if self._file >= 0:
-            os.close(self._file)
+            with contextlib.suppress(OSError):
+                os.close(self._file)
             self._file = -1
-            if not self.finished and not self.is_whole:
-                with contextlib.suppress(OSError):
-                    (self.path / journal.NAME).unlink()
+            if not self.is_whole:
+                kept = {name for shard in self.finished.values() for name in shard.files}
+                self._remove_begun(kept)
+                if not self._journal.names:
+                    remove_files(self.path, {journal.NAME})
         if self._fd >= 0:
             with contextlib.suppress(OSError):  # Nearly always: it is not empty.
                 self.path.rmdir()

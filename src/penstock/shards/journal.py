@@ -5,6 +5,7 @@ and the shard itself once they are on disk. So every file of ours is listed befo
 taken for one of ours.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.io.atomic import atomic_file
+from penstock.shards.layout import check_names
 from penstock.shards.manifest import shard_from_json, shard_to_json
 from penstock.shards.writing import ShardRecord
 
@@ -35,10 +37,26 @@ class Journal:
         shard = shard_to_json(self.finished[number])
         return json.dumps({"shard": number, "cursor": self.cursors[number], **shard}) + "\n"
 
+    def take(self, value: Any) -> None:
+        """Take in a line; raises KeyError, TypeError, ValueError or AttributeError if it is none of ours."""
+        if "begins" in value:
+            check_names(value["begins"], self.head["fields"])
+            self.names.update(value["begins"])
+            return
+        number = value["shard"]
+        if type(number) is not int or number < 0:
+            raise ValueError(f"a shard has the number {number!r:.50}")
+        shard = shard_from_json(value)
+        check_names(shard.files, self.head["fields"])
+        self.names.update(shard.files)
+        self.cursors[number] = value["cursor"]
+        self.finished[number] = shard
+
     def write(self, folder: Path) -> None:
         """Write the journal anew, in one step."""
         with atomic_file(folder / NAME, replace=True) as file:
             file.write((json.dumps(self.head) + "\n").encode())
+            file.write(begin_line(sorted(self.names)).encode())
             for number in self.finished:
                 file.write(self.line(number).encode())
 
@@ -49,26 +67,21 @@ def begin_line(names: Iterable[str]) -> str:
 
 
 def read_journal(folder: Path) -> Journal | None:
-    """Return the journal of a folder, up to a line that is cut off; None if it has none of ours."""
+    """Return the journal of a folder, without lines that are cut off or damaged; None if it has none of ours."""
     try:
-        text = (folder / NAME).read_text()
-    except (OSError, ValueError):
+        text = (folder / NAME).read_bytes()
+    except OSError:
         return None
-    journal: Journal | None = None
+    first, *lines = text.split(b"\n")
     try:
-        for line in text.splitlines():
-            value = json.loads(line)
-            if journal is None:
-                if not isinstance(value, dict) or not isinstance(value.get("made_from"), dict):
-                    return None
-                journal = Journal(value)
-            elif "begins" in value:
-                journal.names.update(map(str, value["begins"]))
-            else:
-                number = int(value["shard"])
-                journal.finished[number] = shard_from_json(value)
-                journal.cursors[number] = value["cursor"]
-                journal.names.update(journal.finished[number].files)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
+        head = json.loads(first)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(head, dict) or not isinstance(head.get("made_from"), dict):
+        return None
+    journal = Journal(head)
+    for line in lines:
+        # A line that is cut off is one that was never finished, and neither was its shard.
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            journal.take(json.loads(line))
     return journal

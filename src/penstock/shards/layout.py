@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from penstock.core.spec import ArraySpec
 
 CHECKS = ".crc32c"
 """What follows the name of an array's file in that of its checksums: not .npy, or a glob would take it for data."""
+STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _MAX_STEM = 100  # A file name has at most 255 bytes, and what follows the stem takes up to 40.
 _ROLES = ("", ".values", ".offsets", ".shapes", ".items")
@@ -93,6 +94,19 @@ class FieldLayout:
     def file_name(self, role: str, shard: int) -> str:
         """Return the name of one file: 'x-00003.npy'."""
         return f"{self.stem}{self.arrays[role].role}-{shard:05d}.npy"
+
+
+def check_names(names: Iterable[Any], stems: Iterable[str]) -> None:
+    """Raise ValueError unless all names are such as files of the fields with these stems have.
+
+    What a manifest or journal lists may be removed, and it may have been changed: it must not name anything else.
+    """
+    fields = "|".join(map(re.escape, stems))
+    roles = "|".join(map(re.escape, _ROLES))
+    own = re.compile(rf"({fields})({roles})-[0-9]{{5,}}\.npy({re.escape(CHECKS)})?")
+    for name in names:
+        if not isinstance(name, str) or not own.fullmatch(name):
+            raise ValueError(f"it lists {name!r:.100}, which is no file of its fields")
 
 
 def layouts_of(names: Sequence[str], specs: Sequence[ArraySpec]) -> tuple[FieldLayout, ...]:

@@ -16,7 +16,6 @@ It is written last, in one step: a folder without a manifest is not whole.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +25,13 @@ from penstock.core.nest import Structure, flatten, unflatten
 from penstock.core.spec import ArraySpec, dtype_from_json, dtype_to_json
 from penstock.errors import DataError
 from penstock.io.atomic import atomic_file
-from penstock.shards.layout import FieldLayout
+from penstock.shards.layout import STEM, FieldLayout, check_names
 from penstock.shards.writing import FileRecord, ShardRecord
 
 NAME = "manifest.json"
 FORMAT = "penstock-npy"
 VERSION = 1
 MAX_NBYTES = 1 << 28  # Enough for a million files.
-_STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PAIRS = "__pairs__"  # Marks a dict with keys that are not text, which JSON can't hold as keys.
 
 
@@ -105,6 +103,7 @@ def parse_manifest(text: bytes, *, file: str) -> Manifest:
     try:
         layouts = tuple(_field_from_json(stem, one) for stem, one in value["fields"].items())
         shards = tuple(shard_from_json(one) for one in value["shards"])
+        check_names((name for one in shards for name in one.files), value["fields"])
         made_from = dict(value["made_from"])
         manifest = Manifest(value["row"], layouts, shards, made_from)
         stems = flatten(row_from_json(value["row"]))[0]
@@ -174,6 +173,6 @@ def _field_to_json(layout: FieldLayout) -> dict[str, Any]:
 
 
 def _field_from_json(stem: str, value: dict[str, Any]) -> FieldLayout:
-    if not _STEM.fullmatch(stem):  # It becomes part of a path.
+    if not STEM.fullmatch(stem):  # It becomes part of a path.
         raise ValueError(f"a field is called {stem!r:.50}")
     return FieldLayout(stem, ArraySpec(value["shape"], dtype_from_json(value["dtype"])))

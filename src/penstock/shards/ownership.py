@@ -12,9 +12,9 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.errors import DataError, TargetExistsError, WriteError
+from penstock.errors import DataError, TargetExistsError
 from penstock.io.atomic import is_empty_folder
-from penstock.io.failures import write_failure
+from penstock.io.failures import write_errors
 from penstock.io.leftovers import is_unfinished_name, remove_leftovers
 from penstock.shards import journal, manifest
 from penstock.shards.manifest import Manifest, parse_manifest
@@ -101,12 +101,8 @@ def foreign(folder: Path) -> str:
 
 def check_target(path: Path, *, overwrite: bool) -> None:
     """Raise unless a folder may be made at `path`: nothing is there, or all that is there is ours, and may go."""
-    try:
+    with write_errors(path):
         _check_target(path, overwrite=overwrite)
-    except WriteError:
-        raise
-    except OSError as error:
-        raise write_failure(error, file=str(path)) from error
 
 
 def _check_target(path: Path, *, overwrite: bool) -> None:
@@ -171,10 +167,20 @@ def discard_records(folder: Path) -> None:
             discard(folder)
 
 
-def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove some of our files, and what lists them last: after a kill in between, the rest is still listed."""
+def remove_files(folder: Path, names: Iterable[str]) -> set[str]:
+    """Remove some of our files, and what lists them last: after a kill in between, the rest is still listed.
+
+    So it is after an error: what can't be removed stays listed, and the next one who comes tries again. Returns what
+    could not be removed.
+    """
     lists = (journal.NAME, manifest.NAME)
+    left: set[str] = set()
     for name in sorted(names, key=lambda one: (one in lists, one)):
-        if name == Path(name).name:  # A list must not reach outside of its folder.
-            with contextlib.suppress(OSError):
-                (folder / name).unlink()
+        if name != Path(name).name:  # A list must not reach outside of its folder.
+            continue
+        try:
+            if name not in lists or not left:
+                (folder / name).unlink(missing_ok=True)
+        except OSError:
+            left.add(name)
+    return left

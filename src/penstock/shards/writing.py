@@ -14,7 +14,7 @@ import numpy.typing as npt
 from penstock.core.arrays import Index, raw_rows
 from penstock.core.blocks import Block
 from penstock.core.columns import Column, Fixed, Ragged, Text
-from penstock.io.failures import write_failure
+from penstock.io.failures import write_errors
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate
 from penstock.shards.checks import LAYOUT, RunSums
@@ -51,6 +51,13 @@ def hidden_name(name: str) -> str:
     return f".{name}.unfinished"
 
 
+def write_all(fd: int, data: memoryview) -> None:
+    """Write all bytes to a descriptor: the system may take fewer at a time."""
+    done = 0
+    while done < len(data):
+        done += os.write(fd, data[done:])
+
+
 class ArrayFile:
     """An `.npy` file that grows; it has a hidden name until it is finished."""
 
@@ -62,12 +69,14 @@ class ArrayFile:
         self.crc32 = 0
         self.sums = RunSums()
         self.header = format_header(layout.dtype, (0, *layout.shape))
-        try:
+        with write_errors(self.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self.fd = os.open(self.hidden, flags, 0o666)
-        except OSError as error:
-            raise write_failure(error, file=str(self.path)) from error
-        self._write(memoryview(self.header))
+        try:
+            self._write(memoryview(self.header))
+        except BaseException:
+            self.close(is_finished=False)  # Nobody has it yet who could.
+            raise
 
     @property
     def nbytes(self) -> int:
@@ -83,19 +92,13 @@ class ArrayFile:
         self.num_entries += len(entries)
 
     def _write(self, data: memoryview) -> None:
-        done = 0
-        try:
-            while done < len(data):
-                done += os.write(self.fd, data[done:])
-        except OSError as error:
-            raise write_failure(error, file=str(self.path)) from error
+        with write_errors(self.path):
+            write_all(self.fd, data)
 
     def flush(self) -> None:
         """Bring what was written to the disk, and drop it from the page cache."""
-        try:
+        with write_errors(self.path):
             os.fdatasync(self.fd)
-        except OSError as error:
-            raise write_failure(error, file=str(self.path)) from error
         with contextlib.suppress(OSError):  # It is only advice to the kernel.
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -103,17 +106,19 @@ class ArrayFile:
         """Write the header with the final length, and give the file its name."""
         header = format_header(self.layout.dtype, (self.num_entries, *self.layout.shape))
         assert len(header) == len(self.header)
-        try:
-            os.pwrite(self.fd, header, 0)
+        with write_errors(self.path):
+            os.lseek(self.fd, 0, os.SEEK_SET)
+            write_all(self.fd, memoryview(header))
             self.flush()
             self.hidden.rename(self.path)
-        except OSError as error:
-            raise write_failure(error, file=str(self.path)) from error
         return FileRecord(self.nbytes, self.crc32)
 
     def close(self, *, is_finished: bool) -> None:
         """Close the file, and remove it unless it is finished."""
-        os.close(self.fd)
+        with contextlib.suppress(
+            OSError
+        ):  # Some disks say only now what failed; what is finished was synced.
+            os.close(self.fd)
         if not is_finished:
             with contextlib.suppress(OSError):
                 self.hidden.unlink()

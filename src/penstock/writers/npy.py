@@ -11,8 +11,8 @@ from penstock.core.rows import Node
 from penstock.core.state import State
 from penstock.engine.stream import Stream
 from penstock.errors import TargetExistsError, WriteError, warn_user
-from penstock.io.atomic import is_empty_folder, swap_folders
-from penstock.io.failures import write_failure
+from penstock.io.atomic import is_empty_folder, swap_folders, sync_folder
+from penstock.io.failures import write_errors
 from penstock.memory import allocate_plain
 from penstock.shards.checks import run_rows_of
 from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
@@ -32,7 +32,9 @@ def write(job: Job) -> None:
     """
     check_target(job.path, overwrite=job.overwrite)
     hidden = job.path.with_name(f".{job.path.name}.penstock-part")
-    if hidden.is_symlink():
+    with write_errors(job.path):
+        is_link = hidden.is_symlink()
+    if is_link:
         problem = "this is where unfinished shards go, and it is a link"
         raise TargetExistsError(problem, file=str(hidden), cure="Remove the link.")
     discard_records(hidden)
@@ -120,18 +122,10 @@ def _drain(stream: Stream, shards: ShardSequence, advance: Advance) -> None:
 
 
 def _put_in_place(hidden: Path, job: Job) -> None:
-    try:
+    with write_errors(job.path):
         if job.overwrite and os.path.lexists(job.path) and not is_empty_folder(job.path):
             check_target(job.path, overwrite=True)
             swap_folders(hidden, job.path, discard)
         else:
             hidden.rename(job.path)
-        fd = os.open(job.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except TargetExistsError:
-        raise
-    except OSError as error:
-        raise write_failure(error, file=str(job.path)) from error
+        sync_folder(job.path.parent)

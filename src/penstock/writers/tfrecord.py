@@ -16,6 +16,7 @@ from penstock.core.nest import field_names
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
 from penstock.io.atomic import atomic_directory
+from penstock.io.failures import write_errors
 from penstock.memory import allocate_plain
 from penstock.shards.ownership import check_target, discard, mark_files
 from penstock.shards.sequence import default_shard_rows
@@ -147,19 +148,26 @@ class _Shards:
             while self.row == self.end:
                 self._next()
             stop = min(size, done + self.end - self.row)
-            self.file.write(data[offsets[done] : offsets[stop]])
+            with write_errors(self.path):
+                self.file.write(data[offsets[done] : offsets[stop]])
             self.row += stop - done
             done = stop
 
+    def _close(self) -> None:
+        with write_errors(self.path):
+            self.file.close()
+
     def _next(self) -> None:
-        self.file.close()
+        self._close()
         self.number += 1
         self.end = next(self.ends)
         self.file = self._open()
 
     def _open(self) -> BinaryIO:
         of = "" if self.count is None else f"-of-{self.count:05d}"
-        return (self.folder / f"part-{self.number:05d}{of}.tfrecord").open("wb")
+        self.path = self.folder / f"part-{self.number:05d}{of}.tfrecord"
+        with write_errors(self.path):
+            return self.path.open("wb")
 
     def __enter__(self) -> Self:
         return self
@@ -171,6 +179,8 @@ class _Shards:
         traceback: TracebackType | None,
     ) -> None:
         # Shards without rows are written, too: the names of the others say how many files there are.
-        while kind is None and self.count is not None and self.number + 1 < self.count:
-            self._next()
-        self.file.close()
+        try:
+            while kind is None and self.count is not None and self.number + 1 < self.count:
+                self._next()
+        finally:
+            self._close()

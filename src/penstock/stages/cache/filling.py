@@ -174,8 +174,8 @@ class _Shard:
             self.writer = filling.folder.shard(self.number, self.start)
         self.writer.append(block, 0, size, context.allocate)
         if self.writer.num_rows == self.num_rows:
-            writer, self.writer = self.writer, None
-            filling.finish(writer)
+            filling.finish(self.writer)
+            self.writer = None
             self.part = filling.part(self.number)
         self.changed.notify_all()
 

@@ -5,6 +5,7 @@ falls into. A bucket is as large as a window: it is read at once, and put into o
 order is the same that data in memory would get.
 """
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Hashable
@@ -21,7 +22,7 @@ from penstock.core.order import Permutation
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.errors import StreamClosedError
 from penstock.io.atomic import check_space
-from penstock.io.failures import write_failure
+from penstock.io.failures import write_errors
 from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.memory import format_nbytes
@@ -164,12 +165,21 @@ class _Scratch:
         self.buckets = buckets
         self.widths = [field.nbytes for field in node.fields]
         where = context.scratch or tempfile.gettempdir()
+        self.where = f"scratch of shuffle(exact=True) in {where}"
         check_space(Path(where), node.num_rows * sum(self.widths))
-        self.files = [os.open(where, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in self.widths]
-        self.readers = [
-            LocalReader(Location(f"/proc/self/fd/{file}", node.num_rows * width), direct=True)
-            for file, width in zip(self.files, self.widths, strict=True)
-        ]
+        self.files: list[int] = []
+        self.readers: list[LocalReader] = []
+        try:
+            for width in self.widths:
+                with write_errors(self.where):
+                    self.files.append(
+                        os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                    )
+                place = Location(f"/proc/self/fd/{self.files[-1]}", node.num_rows * width)
+                self.readers.append(LocalReader(place, direct=True))
+        except BaseException:
+            self.close()
+            raise
         self.filled = np.zeros(buckets.num_windows, np.int64)
         num_chunks = -(-node.num_rows // node.step_rows)
         self.scattering = Together(num_chunks, self._begin, partial(self._write, context))
@@ -209,11 +219,12 @@ class _Scratch:
             memory = raw_rows(sink.rows, 1).reshape(-1).data
             for bucket in np.flatnonzero(counts).tolist():
                 first, last = int(ends[bucket] - counts[bucket]), int(ends[bucket])
-                _write_all(
-                    file, memory[first * width : last * width], int(chunk.targets[bucket]) * width
-                )
+                part, at = memory[first * width : last * width], int(chunk.targets[bucket]) * width
+                with write_errors(self.where):
+                    _write_all(file, part, at)
             # These pages are not read again soon: they would only push others out of the page cache.
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            with contextlib.suppress(OSError):  # It is only advice to the kernel.
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self, first: int, out: Block) -> None:
         """Read the rows from `first` on from the scratch files, as many as `out` has room for."""
@@ -229,8 +240,5 @@ class _Scratch:
 
 def _write_all(file: int, memory: memoryview, offset: int) -> None:
     done = 0
-    try:
-        while done < len(memory):
-            done += os.pwrite(file, memory[done:], offset + done)
-    except OSError as error:
-        raise write_failure(error, file="scratch of shuffle(exact=True)") from error
+    while done < len(memory):
+        done += os.pwrite(file, memory[done:], offset + done)
