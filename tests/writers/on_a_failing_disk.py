@@ -34,7 +34,7 @@ def rows(start=0):
 
 
 def flow(start=0):
-    return rows(start).filter(lambda row: True)  # noqa: ARG005
+    return rows(start).filter(lambda row: True)
 
 
 def numbers(start=0):

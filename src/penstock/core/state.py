@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from penstock.core.rows import Cursor
+from penstock.core.rows import ENDLESS, Cursor, Node, Rows
 from penstock.errors import StateError
 
 VERSION = 2
+_MAX_EPOCH = 1 << 53  # Passes within an epoch are numbered, too, and all must fit into 64 bits.
 _KEYS = {"version", "fingerprint", "epoch", "element", "cursor"}
 
 StateDict = dict[str, Any]
@@ -57,7 +58,11 @@ class State:
                 "use the version of penstock that made it."
             )
         epoch, element = value.get("epoch"), value.get("element")
-        if value.keys() != _KEYS or not (_is_count(epoch) and _is_count(element)):
+        if (
+            value.keys() != _KEYS
+            or not (_is_count(epoch) and _is_count(element))
+            or epoch >= _MAX_EPOCH
+        ):
             raise StateError(f"this state was changed since state() made it: {value!r:.200}.")
         return State(str(value["fingerprint"]), epoch, element, value["cursor"])
 
@@ -70,6 +75,54 @@ class State:
                 "must be those of the run that saved it."
             )
 
+    def check_place(self, node: Node) -> None:
+        """Raise a StateError if a stream of this node can't have handed out that many elements, or stand there."""
+        num_rows = None if node.num_rows == ENDLESS else node.num_rows
+        problem = ""
+        if num_rows is not None and self.element > num_rows:
+            problem = f"it is after {self.element} elements, and an epoch has {num_rows}"
+        elif self.element and self.cursor is None:
+            problem = f"it is after {self.element} elements, and has no cursor"
+        elif isinstance(node, Rows) and self.element != cursor_row(node, self.cursor, num_rows):
+            problem = f"it is after {self.element} elements, and its cursor is {self.cursor}"
+        if problem:
+            raise StateError(f"this state was changed since state() made it: {problem}.")
+
+
+def cursor_parts(
+    node: Node, cursor: Cursor, first: tuple[Any, ...], *, most: tuple[int | None, ...] = ()
+) -> tuple[Any, ...]:
+    """Return the parts of a cursor; those of the first row if it is None. Raise a StateError if it can't be one.
+
+    Each part is of the kind that it has in `first`: a count, a list, or, where that is None, whatever the input of the
+    node says. `most` is how large counts may be, where that is known.
+    """
+    if cursor is None:
+        return first
+    if type(cursor) not in (list, tuple) or len(cursor) != len(first):
+        raise wrong_cursor(node, cursor)
+    for part, like, limit in zip(cursor, first, most or (None,) * len(first), strict=True):
+        is_wrong = type(part) is not list if type(like) is list else not _is_count(part)
+        if like is not None and (is_wrong or (limit is not None and part > limit)):
+            raise wrong_cursor(node, cursor)
+    return tuple(cursor)
+
+
+def cursor_row(node: Node, cursor: Cursor, num_rows: int | None) -> int:
+    """Return the row that a cursor which is a row number stands at; raise a StateError if there is no such row."""
+    if cursor is None:
+        return 0
+    if not _is_count(cursor) or (num_rows is not None and cursor > num_rows):
+        raise wrong_cursor(node, cursor)
+    return cursor
+
+
+def wrong_cursor(node: Node, cursor: Cursor) -> StateError:
+    """Return the error for a cursor that a node can't have made."""
+    return StateError(
+        f"this state was changed since state() made it: {node.describe()} can't stand at {cursor!r:.80}."
+    )
+
 
 def _is_count(value: Any) -> TypeGuard[int]:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < ENDLESS

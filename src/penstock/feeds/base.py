@@ -69,6 +69,7 @@ class Feed(ABC):
         """Return a state, after checking that it is one of this dataset."""
         found = State.from_dict(state)
         found.check(fingerprint(self.source.node))
+        found.check_place(self.source.node)
         return found
 
 

@@ -14,6 +14,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import field_names, flatten, plain_keys
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
+from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import FunctionError, LengthError, SpecMismatchError
 from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.results import conformed
@@ -78,11 +79,10 @@ class GeneratorFlow(Flow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows in blocks."""
-        passed, saved, extra = (0, None, 0) if cursor is None else cursor
+        passed, saved, extra = cursor_parts(self, cursor, (0, None, 0))
         rows = self._start(saved)
         try:
-            for _ in islice(rows, passed + extra if saved is None else extra):
-                pass
+            self._pass_over(rows, passed + extra if saved is None else extra, cursor)
             passed += extra
             most = rows_per_block(self, context.block_nbytes)
             size = 1
@@ -115,6 +115,17 @@ class GeneratorFlow(Flow):
             message = f"{self.function.describe()} could not start: {type(error).__name__}: {error}"
             raise FunctionError(message) from error
         return rows
+
+    def _pass_over(self, rows: Iterator[Any], count: int, cursor: Cursor) -> None:
+        """Throw away the rows that were used before the state was made."""
+        found = 0
+        try:
+            for _ in islice(rows, count):
+                found += 1
+        except Exception as error:
+            raise self.function.failure(f"row {found}, on the way to its state", error) from error
+        if found < count:
+            raise wrong_cursor(self, cursor)
 
     def _check_length(self, passed: int) -> None:
         if self.num_rows is not None and passed != self.num_rows:

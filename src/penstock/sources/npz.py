@@ -11,6 +11,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context, Cursor, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
+from penstock.core.state import cursor_parts
 from penstock.errors import DataError, FieldError
 from penstock.io.formats.npy_header import NpyHeader
 from penstock.io.formats.npz_members import (
@@ -181,7 +182,7 @@ class DeflatedFlow(SkippableFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Unpack the rows of each archive into blocks."""
-        first, row = (0, 0) if cursor is None else cursor
+        first, row = cursor_parts(self, cursor, (0, 0), most=(len(self.parts), None))
         step = rows_per_block(self, context.block_nbytes)
         for number, damage in self._checked(first, row, context):
             part, start = self.parts[number], row

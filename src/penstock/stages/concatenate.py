@@ -22,6 +22,7 @@ from penstock.core.rows import (
     as_index,
     shifted,
 )
+from penstock.core.state import cursor_parts
 from penstock.stages.base.combining import merged_fields, read_part, transfer
 from penstock.stages.base.segment import as_flow
 
@@ -106,7 +107,7 @@ class ConcatenatedFlow(_Concatenated, Flow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the parcels of each flow."""
-        first, inner = (0, None) if cursor is None else cursor
+        first, inner = cursor_parts(self, cursor, (0, None), most=(len(self.flows), None))
         for number in range(first, len(self.flows)):
             for parcel in self.flows[number].parcels(inner, context):
                 block = context.block(self, parcel.size)

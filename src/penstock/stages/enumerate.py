@@ -24,6 +24,7 @@ from penstock.core.rows import (
     as_index,
 )
 from penstock.core.spec import ArraySpec
+from penstock.core.state import cursor_parts
 from penstock.errors import RangeError
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
@@ -108,7 +109,7 @@ class EnumeratedFlow(CopyingFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each parcel with the numbers of its rows."""
-        passed, inner = (0, None) if cursor is None else cursor
+        passed, inner = cursor_parts(self, cursor, (0, None))
         for parcel in self.input.parcels(inner, context):
             block = context.block(self, parcel.size)
             numbers = block.sinks[0]

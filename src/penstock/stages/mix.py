@@ -25,6 +25,7 @@ from penstock.core.rows import (
     RowSet,
     as_index,
 )
+from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.stages.base.combining import Puller, merged_fields, read_part
 from penstock.stages.base.segment import as_flow
 
@@ -225,7 +226,13 @@ class MixedFlow(_Mixed, Flow):
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield rows for as many positions as the inputs have ready."""
         everyone = list(range(len(self.flows)))
-        active, position, cursors = cursor or (everyone, 0, [None] * len(everyone))
+        active, position, cursors = cursor_parts(
+            self, cursor, (everyone, 0, [None] * len(everyone))
+        )
+        if not all(one in everyone for one in active) or active != sorted(set(active)):
+            raise wrong_cursor(self, cursor)
+        if len(cursors) != len(everyone):
+            raise wrong_cursor(self, cursor)
         pullers = [Puller(flow, at, context) for flow, at in zip(self.flows, cursors, strict=True)]
         while active:
             now = self.pattern(tuple(active))

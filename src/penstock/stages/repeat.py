@@ -20,6 +20,7 @@ from penstock.core.rows import (
     RowSet,
     as_index,
 )
+from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 _PASSES = 1 << 40  # Epochs set aside for the passes of one endless repeat.
@@ -116,7 +117,7 @@ class RepeatedFlow(StageFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield pass after pass; ends if a whole pass has no rows."""
-        number, inner = (0, None) if cursor is None else cursor
+        number, inner = cursor_parts(self, cursor, (0, None))
         while self.stage.count is None or number < self.stage.count:
             is_empty = inner is None
             within = context.of_epoch(self.stage.epoch(context.epoch, number))

@@ -21,6 +21,7 @@ from penstock.core.rows import (
     RowSet,
     as_index,
 )
+from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
 
@@ -88,7 +89,7 @@ class ShardedFlow(CopyingFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of this shard from each parcel."""
-        passed, inner = (0, None) if cursor is None else cursor
+        passed, inner = cursor_parts(self, cursor, (0, None))
         for parcel in self.input.parcels(inner, context):
             first = (self.stage.index - passed) % self.stage.num_shards
             rows = np.arange(first, parcel.size, self.stage.num_shards)

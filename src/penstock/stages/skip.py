@@ -18,6 +18,7 @@ from penstock.core.rows import (
     RowSet,
     shifted,
 )
+from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
 
@@ -74,7 +75,8 @@ class FlowAfterSkip(CopyingFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows after the first `count`."""
-        skipped, inner = (0, None) if cursor is None else cursor
+        most = None if self.stage.count < 0 else self.stage.count
+        skipped, inner = cursor_parts(self, cursor, (0, None), most=(most, None))
         if self.stage.count < 0:
             return
         for parcel in self.input.parcels(inner, context):

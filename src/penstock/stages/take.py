@@ -15,6 +15,7 @@ from penstock.core.rows import (
     Parcel,
     Rows,
 )
+from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 
@@ -62,8 +63,8 @@ class TakenFlow(StageFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield parcels until `count` rows were taken."""
-        taken, inner = (0, None) if cursor is None else cursor
         wanted = ENDLESS if self.stage.count < 0 else self.stage.count
+        taken, inner = cursor_parts(self, cursor, (0, None), most=(wanted, None))
         if taken >= wanted:
             return
         for parcel in self.input.parcels(inner, context):

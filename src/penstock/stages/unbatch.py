@@ -26,6 +26,7 @@ from penstock.core.rows import (
     rows_per_block,
 )
 from penstock.core.spec import ArraySpec
+from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import SpecMismatchError
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
@@ -137,10 +138,12 @@ class UnbatchedFlow(StageFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of the batches of each parcel."""
-        used, inner = (0, None) if cursor is None else cursor
+        used, inner = cursor_parts(self, cursor, (0, None))
         for parcel in self.input.parcels(inner, context):
             lengths = self._lengths(parcel)
             starts = np.zeros(len(lengths), np.int64)
+            if used > lengths[0]:
+                raise wrong_cursor(self, cursor)
             starts[0] = used
             left = lengths - starts
             used = 0

@@ -19,6 +19,7 @@ from penstock.core.rows import (
     RowSet,
     Runs,
 )
+from penstock.core.state import cursor_parts
 from penstock.errors import LengthError
 from penstock.stages.base.combining import Puller
 from penstock.stages.base.segment import as_flow
@@ -127,7 +128,7 @@ class ZippedFlow(_Zipped, Flow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many rows at a time as every input has ready."""
-        cursors = [None] * len(self.flows) if cursor is None else cursor
+        cursors = cursor_parts(self, cursor, (None,) * len(self.flows))
         pullers = [Puller(flow, at, context) for flow, at in zip(self.flows, cursors, strict=True)]
         passed = 0
         while True:

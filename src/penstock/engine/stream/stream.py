@@ -45,6 +45,7 @@ class Stream(Closing):
         if state is not None:
             begin = State.from_dict(state)
             begin.check(self._fingerprint)
+            begin.check_place(plan.node)
             if epoch not in (0, begin.epoch):
                 raise StateError(
                     f"epoch={epoch} contradicts the state, which is in epoch {begin.epoch}."

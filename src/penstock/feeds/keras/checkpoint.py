@@ -1,6 +1,5 @@
-"""Exact resume inside `fit`: all of a training run in one file, replaced as a whole."""
+"""Exact resume inside `fit`: all of a training run in one file, replaced as a whole; the one before it is kept."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,15 +7,12 @@ import keras
 import numpy as np
 
 from penstock.core.arguments import whole_number
-from penstock.errors import StateError
+from penstock.errors import AccessError, DataError, NotAFileError, StateError, warn_user
 from penstock.feeds.keras.random_state import random_state, set_random_state
-from penstock.io.atomic import atomic_file
+from penstock.feeds.keras.saved_run import FILE, PREVIOUS, Saved, damaged, load_run, save_run
 
 if TYPE_CHECKING:
     from penstock.feeds.passes import Pass
-
-VERSION = 1
-FILE = "checkpoint.npz"
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -24,13 +20,21 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     Put it into `fit(callbacks=[...])` and run the same script again after whatever ended it: weights,
     optimizer, metrics, random numbers and the place in the data are those of the batch last trained
-    on. It takes the weights' and the optimizer's size on disk, and as much memory while it saves.
+    on. It takes the weights' and the optimizer's size on disk, twice, and as much memory while it saves: the one
+    before the last is kept, and gone on from, with a warning, if the last is damaged.
+
+    Deep copies, as KerasTuner makes one for each trial, share the feed and the folder. A copy goes on from what an
+    earlier process saved, or itself; where another copy has saved in this process, it starts from the beginning.
     """
 
     def __init__(self, feed: Any, folder: str, *, every_batches: int = 500) -> None:
         super().__init__()
         self._feed = feed
         self._path = Path(folder) / FILE
+        self._copies: list[int] = []
+        """The id of the copy that saved last, in this process; all copies share this list."""
+        self._keeps = False
+        """Whether what is saved is good, and of this run: only that is kept as the one before."""
         self._every = whole_number("every_batches", every_batches, least=1)
         self._epoch = 0
         self._steps_done = 0
@@ -51,24 +55,79 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._feed.record()
         # So that metrics and optimizer have all their variables before they are loaded or saved.
         self.model._symbolic_build(data_batch=self._feed.example())  # noqa: SLF001  # as fit does itself
-        if not self._path.exists():
+        self._epoch = self._offset = self._since_save = 0
+        self._metrics = self._random = None
+        if self._copies not in ([], [id(self)]):
+            self._keeps = False
             return
-        with np.load(self._path, allow_pickle=False) as saved:
-            meta = json.loads(saved["meta"].tobytes())
-            self._check(meta)
-            values = [_stored(saved[f"v{i}"], kind) for i, kind in enumerate(meta["dtypes"])]
+        saved = self._load()
+        if saved is None:
+            return
         number = len(self._variables())
-        for variable, value in zip(self._variables(), values[:number], strict=True):
+        for variable, value in zip(self._variables(), saved.values[:number], strict=True):
             variable.assign(value)
-        self._metrics = values[number:]
-        set_random_state(meta["random"])
-        self._random = meta["random"] if meta["steps_done"] else None
-        self._epoch = int(meta["epoch"])
-        self._offset = int(meta["steps_done"])
+        self._metrics = saved.values[number:]
+        self._random = saved.random if saved.steps_done else None
+        self._epoch, self._offset = saved.epoch, saved.steps_done
         self.model._initial_epoch = self._epoch  # noqa: SLF001  # as BackupAndRestore does
-        if meta["is_stopped"]:
+        if saved.is_stopped:
             self.model._initial_epoch = self.params["epochs"]  # noqa: SLF001  # The run ended by itself.
-        self._feed.resume_at(meta["state"], self._offset)
+
+    def _load(self) -> Saved | None:
+        """Return what was saved, of which random state and place in the data are taken over; None if nothing was.
+
+        Only what is all right is taken over: a checkpoint that is refused changes nothing.
+        """
+        try:
+            saved = self._load_from(self._path)
+        except (AccessError, NotAFileError):
+            raise  # It may be all right, or nothing could be saved here.
+        except DataError as error:
+            try:
+                saved = self._load_from(self._path.with_name(PREVIOUS))
+            except DataError as other:
+                error.add_note(f"Neither is there one before it that is good: {other}")
+                saved = None
+            if saved is None:
+                raise error from None
+            warn_user(f"{error} The one before it is gone on from: {saved.path}.")
+            self._keeps = False
+            return saved
+        self._keeps = saved is not None
+        return saved
+
+    def _load_from(self, path: Path) -> Saved | None:
+        variables = [*self._variables(), *self.model.metrics_variables]
+        saved = load_run(path, [list(v.shape) for v in variables])
+        if saved is None:
+            return None
+        self._check(saved)
+        before = random_state()
+        try:
+            set_random_state(saved.random)
+        except Exception as error:
+            set_random_state(before)
+            raise damaged(path, "its random state is none") from error
+        try:
+            self._feed.resume_at(saved.state, saved.steps_done)
+        except StateError as error:
+            raise StateError(f"{path}: {error}") from error
+        return saved
+
+    def _check(self, saved: Saved) -> None:
+        """Raise unless the counters can be true for this model and this data."""
+        optimizer = self.model.optimizer
+        if optimizer is not None and saved.iterations is not None:
+            place = next(i for i, v in enumerate(self._variables()) if v is optimizer.iterations)
+            found = int(saved.values[place])
+            if found != saved.iterations:
+                problem = f"the optimizer has done {found} steps, and {saved.iterations} were noted"
+                raise saved.refused(problem)
+        steps = (self.params or {}).get("steps")
+        total = steps if steps is not None else self._feed.num_batches
+        if total is not None and 0 < total <= saved.steps_done:
+            problem = f"{saved.steps_done} batches of an epoch are done, and an epoch has {total}"
+            raise saved.refused(problem)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Put back the metrics of an epoch that was cut short: Keras has just reset them."""
@@ -134,46 +193,22 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             self.model.jax_state_sync()  # On JAX the weights live outside the model during an epoch.
         variables = [*self._variables(), *self.model.metrics_variables]
         values = [np.asarray(keras.ops.convert_to_numpy(v.value)) for v in variables]
+        optimizer = self.model.optimizer
         meta = {
-            "version": VERSION,
-            "backend": keras.backend.backend(),
             "epoch": epoch,
             "steps_done": steps_done,
             "is_stopped": is_stopped,
             "state": state,
             "random": random_state(),
-            "dtypes": [value.dtype.name for value in values],
-            "shapes": [list(value.shape) for value in values],
+            "iterations": None if optimizer is None else int(optimizer.iterations),
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        with atomic_file(self._path, replace=True) as file:
-            np.savez(file, meta=text, **{f"v{i}": _plain(v) for i, v in enumerate(values)})
+        save_run(self._path, meta, values, keeps=self._keeps)
+        self._keeps = True
+        self._copies[:] = [id(self)]
 
-    def _check(self, meta: dict[str, Any]) -> None:
-        cure = f"Remove {self._path}, or choose another folder, to train from the beginning."
-        if meta["version"] != VERSION:
-            raise StateError(
-                f"{self._path} has version {meta['version']}, and this penstock reads {VERSION}. {cure}"
-            )
-        variables = [*self._variables(), *self.model.metrics_variables]
-        shapes = [list(v.shape) for v in variables]
-        if meta["shapes"] != shapes or meta["backend"] != keras.backend.backend():
-            raise StateError(
-                f"{self._path} belongs to another model or backend: it has {len(meta['shapes'])} "
-                f"variables on {meta['backend']}, this model {len(shapes)} on "
-                f"{keras.backend.backend()}, or some differ in shape. {cure}"
-            )
-
-
-def _plain(value: Any) -> Any:
-    """Return an array that `.npy` can hold: bfloat16 and its like as unsigned integers."""
-    return value.view(f"u{value.dtype.itemsize}") if value.dtype.kind == "V" else value
-
-
-def _stored(value: Any, dtype: str) -> Any:
-    if value.dtype.name == dtype:
-        return value
-    import ml_dtypes  # saved bfloat16 arrays came from this package
-
-    return value.view(getattr(ml_dtypes, dtype))
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Checkpoint":
+        """Return a callback for another model, of the same feed: a copy of that would not be the one in `fit`."""
+        copied = Checkpoint(self._feed, str(self._path.parent), every_batches=self._every)
+        copied._copies = self._copies
+        memo[id(self)] = copied
+        return copied

@@ -13,6 +13,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+from penstock.core.state import cursor_row
 from penstock.core.tally import Tally
 from penstock.io.location import Location
 from penstock.sources.reading.parts import BAD, bad
@@ -89,7 +90,7 @@ class SkippingFlow(Flow):
 
     def _spans(self, cursor: Cursor, context: Context) -> Iterator[tuple[int, int]]:
         """Yield the rows of each block, which ends where a chunk does: what is bad is often bad as a whole."""
-        start = 0 if cursor is None else int(cursor)
+        start = cursor_row(self, cursor, self.rows.num_rows)
         most = rows_per_block(self, context.block_nbytes)
         chunk = block_rows(self.rows) if self.rows.grains else 1
         chunk = chunk if chunk <= most else 1

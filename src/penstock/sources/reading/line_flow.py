@@ -7,6 +7,7 @@ from functools import partial
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Cursor, Parcel
+from penstock.core.state import cursor_parts
 from penstock.errors import DataError
 from penstock.io.formats.lines import Piece
 from penstock.io.location import Location
@@ -31,7 +32,9 @@ class LineFlow(SkippableFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of each piece of text."""
-        number, offset, line, used = (0, 0, 1, 0) if cursor is None else cursor
+        number, offset, line, used = cursor_parts(
+            self, cursor, (0, 0, 1, 0), most=(len(self.locations), None, None, None)
+        )
         for at in range(number, len(self.locations)):
             location = self.locations[at]
             try:

@@ -10,6 +10,7 @@ import numpy as np
 from penstock import _native
 from penstock.core.arrays import Index
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
+from penstock.core.state import cursor_parts
 from penstock.errors import DataError
 from penstock.io.location import Location
 from penstock.sources.tfrecord.compression import INFLATING_NBYTES, ForwardBytes, open_bytes
@@ -128,7 +129,9 @@ class RecordFlow(Flow):
         return Parcel(block.finish(), len(good), after)
 
     def _spans(self, cursor: Cursor, context: Context) -> Iterator[Span]:
-        first, offset, record = (0, 0, 0) if cursor is None else cursor
+        first, offset, record = cursor_parts(
+            self, cursor, (0, 0, 0), most=(len(self.locations), None, None)
+        )
         for number in range(first, len(self.locations)):
             walk = _Walk(self, number, offset, record, context)
             packed = self.files.compressions[number]

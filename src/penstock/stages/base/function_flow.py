@@ -12,6 +12,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Cursor, CursorAfter, Parcel
+from penstock.core.state import cursor_parts
 from penstock.stages.base.functions import BadRow
 from penstock.stages.base.segment import Pace
 from penstock.stages.base.stage import StageFlow
@@ -79,7 +80,7 @@ def applied(
     Bad rows are counted here, where parcels come out in order, and not on the threads that find them:
     which bad row is one more than `max_errors` must not depend on which thread is faster.
     """
-    passed, inner = (0, None) if cursor is None else cursor
+    passed, inner = cursor_parts(flow, cursor, (0, None))
     pace = Pace(np.iinfo(np.int64).max, 1)
 
     def pieces() -> Iterator[Piece]:

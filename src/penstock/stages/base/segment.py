@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.core.evidence import Evidence
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+from penstock.core.state import cursor_row
 
 _FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
 _LONG = 0.01  # Seconds. Blocks that take longer to make don't grow: so those of a slow function stay small.
@@ -40,7 +41,7 @@ class Segment(Flow):
             size = span[1] - span[0]
             return self.rows.block_nbytes(size) + self.rows.staging_nbytes(size)
 
-        spans = pace.spans(0 if cursor is None else int(cursor), self.rows.num_rows)
+        spans = pace.spans(cursor_row(self, cursor, self.rows.num_rows), self.rows.num_rows)
         return context.executor.ordered(read, spans, nbytes)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:

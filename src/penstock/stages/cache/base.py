@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Cursor, Flow, Parcel, Rows, RowSet, count
+from penstock.core.state import cursor_row
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
 
@@ -44,7 +45,7 @@ class CacheFlow(StageFlow):
         """Return rows from the cache; while a chain is built, return those of the input instead."""
         if context.budget is None:
             return self.input.parcels(None, context.of_epoch(0))
-        return self.cached_parcels(0 if cursor is None else int(cursor), context)
+        return self.cached_parcels(cursor_row(self, cursor, self.num_rows), context)
 
     @abstractmethod
     def cached_parcels(self, row: int, context: Context) -> Iterator[Parcel]:

@@ -15,6 +15,7 @@ from penstock.core.blocks import Block
 from penstock.core.fingerprint import lineage
 from penstock.core.order import WINDOWS_VERSION, Permutation
 from penstock.core.rows import Context, Cursor, Flow, Parcel, rows_per_block
+from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import warn_user
 from penstock.memory import format_nbytes
 from penstock.shards.writing import varying_nbytes
@@ -52,11 +53,13 @@ class ShuffledFlow(StageFlow):
         if context.budget is None:  # A chain being built only looks at one row: any will do.
             yield from self.input.parcels(None, context)
             return
-        number, done, inner = (0, 0, None) if cursor is None else cursor
+        number, done, inner = cursor_parts(self, cursor, (0, 0, None))
         incoming = _Incoming(self, inner, context)
         while True:
             start = incoming.cursor
             window = incoming.window()
+            if done > window.size:
+                raise wrong_cursor(self, cursor)
             if not window.size:
                 return
             if number == 1 and self.num_rows is None and not self.has_warned:
