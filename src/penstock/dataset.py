@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never
 
-from penstock.core.arguments import whole_number
+from penstock.core.arguments import local_path, whole_number
 from penstock.engine.plan import Options
 from penstock.errors import user_site
 from penstock.memory import parse_nbytes
@@ -290,7 +289,7 @@ class Dataset(Outlets):
         """
         if key is not None and (path is None or not isinstance(key, str)):
             raise TypeError(f"key must be a str, for a cache with a path, got {key!r}.")
-        folder = None if path is None else str(Path(path).expanduser().absolute())
+        folder = None if path is None else str(local_path("path", path))
         return self._with(Cache(folder, key))
 
     def prefetch(self, buffer_size: int | None = None) -> "Dataset":

@@ -3,10 +3,9 @@
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from penstock.core.arguments import one_of, whole_number
+from penstock.core.arguments import local_path, one_of, whole_number
 from penstock.core.lazy import lazy
 from penstock.core.rows import Node
 from penstock.core.state import StateDict
@@ -140,7 +139,7 @@ class Outlets:
                     "shards needs a dataset with a length, and no shard_rows: one follows from the other."
                 )
             rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
-        target = Path(path).expanduser().absolute()
+        target = local_path("path", path)
         opened = partial(_open, self.node, self.options)
         job = writers.Job(self.node, opened, target, rows, overwrite, progress, shards)
         writers.WRITERS[format](job)

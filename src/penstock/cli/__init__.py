@@ -3,6 +3,8 @@
 import argparse
 import importlib
 import json
+import re
+import sys
 from typing import Any
 
 COMMANDS = {
@@ -40,3 +42,22 @@ def parse_storage_options(text: str) -> dict[str, Any]:
     if not isinstance(options, dict):
         raise ValueError("--storage-options must be a JSON object, such as '{\"anon\": true}'.")  # noqa: TRY004
     return options
+
+
+def print_error(command: str, error: BaseException, *, source_format: str) -> None:
+    """Print what went wrong to stderr, with the command's flags instead of the arguments of functions."""
+    for text in (f"penstock {command}: {error}", *getattr(error, "__notes__", ())):
+        for argument, flag in (*_FLAGS, (r"\bformat=(?=['.])", f"{source_format} ")):
+            text = re.sub(argument, flag, text)
+        print(text, file=sys.stderr)
+
+
+# What messages say to programs, and what the command line has for it.
+_FLAGS = (
+    (r"\bwrite overwrite=True", "give --overwrite"),
+    (r"\boverwrite=True", "--overwrite"),
+    (r"\bWrite with_options\(memory=([^)]*)\)", r"Give --memory \1"),
+    (r"\bshard_rows=(\.\.\.|\d+)", "--shard-rows"),
+    (r"\bfields=\(\.\.\.\)", "--fields A,B"),
+    (r"\bstorage_options=", "--storage-options "),
+)

@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 
-from penstock.cli import parse_storage_options
+from penstock.cli import parse_storage_options, print_error
 from penstock.errors import PenstockError
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
@@ -30,10 +30,8 @@ def main(arguments: list[str]) -> int:
             overwrite=found.overwrite,
         )
         written = from_files(found.target) if found.format == "npy" else None
-    except (PenstockError, ValueError, TypeError, ImportError) as error:
-        print(f"penstock convert: {error}", file=sys.stderr)
-        for note in getattr(error, "__notes__", ()):
-            print(note, file=sys.stderr)
+    except (PenstockError, OSError, ValueError, TypeError, ImportError) as error:
+        print_error("convert", error, source_format="--source-format")
         return 1
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what is finished.", file=sys.stderr)

@@ -1,13 +1,12 @@
 """`penstock inspect PATH`: what is in files, and what a shuffled pass over them would cost."""
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from penstock.cli import parse_storage_options
+from penstock.cli import parse_storage_options, print_error
 from penstock.core.nest import field_names
 from penstock.core.rows import Node, Rows
 from penstock.core.spec import ArraySpec, dtype_name
@@ -50,10 +49,8 @@ def main(arguments: list[str]) -> int:
         paths = found.paths[0] if len(found.paths) == 1 else found.paths
         for line in _lines(paths, fields, spec, found):
             print(line)
-    except (PenstockError, ValueError, TypeError, ImportError) as error:
-        print(f"penstock inspect: {error}", file=sys.stderr)
-        for note in getattr(error, "__notes__", ()):
-            print(note, file=sys.stderr)
+    except (PenstockError, OSError, ValueError, TypeError, ImportError) as error:
+        print_error("inspect", error, source_format="--format")
         return 1
     return 0
 

@@ -1,6 +1,8 @@
 """Checks of users' arguments; an error says the rule, the value that came, and the cure."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -24,3 +26,13 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
         if len(known) > 2:
             shown = f"one of {', '.join(known)}"
         raise ValueError(f"{name} must be {shown}, got {value!r}.")
+
+
+def local_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """Return an absolute path; raise if it is none that a file can have."""
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str or a path, got {value!r:.80}.")
+    if "\0" in text:
+        raise ValueError(f"{name} must not have a NUL character in it, got {text!r:.200}.")
+    return Path(text).expanduser().absolute()

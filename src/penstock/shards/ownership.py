@@ -112,7 +112,7 @@ def _check_target(path: Path, *, overwrite: bool) -> None:
         cure = "Remove it, choose another path, or write overwrite=True."
         raise TargetExistsError("this exists already", file=str(path), cure=cure)
     if path.is_symlink():
-        cure = f"Name the folder itself: {path.resolve()}."
+        cure = f"Name the folder itself: {os.path.realpath(path)}."
         raise TargetExistsError("this is a link, and is not overwritten", file=str(path), cure=cure)
     cure = "Remove it yourself if it may go, or choose another path."
     if not path.is_dir() or not listed(path):

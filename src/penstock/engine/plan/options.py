@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from penstock.core.arguments import whole_number
@@ -71,7 +70,7 @@ class Options:
 
 
 def _folder(path: str | os.PathLike[str]) -> str:
-    if not Path(path).is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for a name that is too long.
         raise ValueError(f"scratch must be a folder that exists, got {os.fspath(path)!r}.")
     return os.fspath(path)
 

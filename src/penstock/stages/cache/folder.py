@@ -12,6 +12,7 @@ from penstock.core.fingerprint import made_from
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Context, Node, Rows, RowSet, Runs
 from penstock.errors import StaleCacheError, TargetExistsError
+from penstock.io.failures import write_errors
 from penstock.io.local.page_cache import page_cache_room
 from penstock.shards.checks import run_rows_of
 from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
@@ -70,6 +71,10 @@ class CacheFolder:
         """Raise if something else is at the path: no cache, or a cache of other rows."""
         if not os.path.lexists(self.path):
             return
+        with write_errors(self.path):
+            self._check()
+
+    def _check(self) -> None:
         if not self.path.is_dir():
             cure = "A cache is a folder: choose another path."
             raise TargetExistsError("this is a file", file=str(self.path), cure=cure)
@@ -88,7 +93,7 @@ class CacheFolder:
 
     def shards(self) -> tuple[ShardRecord, ...] | None:
         """Return the shards of the cache; None if it is not whole yet."""
-        if not (self.path / NAME).exists():
+        if not os.path.exists(self.path / NAME):  # noqa: PTH110  # Path.exists raises where it may not look.
             return None
         manifest = read_manifest(str(self.path))
         self._compare(head_of(manifest.made_from, manifest.row, manifest.layouts), self.head)
