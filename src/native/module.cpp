@@ -9,6 +9,7 @@ void bind_tfrecord(nanobind::module_& m);
 void bind_fill(nanobind::module_& m);
 void bind_read(nanobind::module_& m);
 void bind_array_memory(nanobind::module_& m);
+void bind_lzf(nanobind::module_& m);
 }  // namespace penstock
 
 NB_MODULE(_native, m) {
@@ -22,4 +23,5 @@ NB_MODULE(_native, m) {
   penstock::bind_fill(m);
   penstock::bind_read(m);
   penstock::bind_array_memory(m);
+  penstock::bind_lzf(m);
 }

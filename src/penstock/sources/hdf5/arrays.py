@@ -1,12 +1,12 @@
 """HDF5 files: datasets by path; plain ones are read in place, all others through h5py."""
 
+import contextlib
 import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.columns import column_of
 from penstock.core.evidence import Unproven
 from penstock.core.fields import Field
 from penstock.core.optional import require
@@ -16,8 +16,12 @@ from penstock.errors import DataError, FieldError, FileChangedError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
+from penstock.io.reader import Reader
+from penstock.sources.hdf5.chunks import Lock, check_chunks, read_packed, read_slab
+from penstock.sources.hdf5.filters import filters_of
 from penstock.sources.hdf5.handle import Handle, dataset_at, names_in, naming
 from penstock.sources.hdf5.value_types import UnreadableTypeError, ValueType, list_dtype, value_type
+from penstock.sources.hdf5.varying import Sizes, decode_varying, sizes_of
 from penstock.sources.reading.chunked import (
     Chunked,
     Grid,
@@ -36,8 +40,6 @@ from penstock.sources.reading.parts import (
     no_rows,
 )
 from penstock.sources.reading.regions import Region
-
-_TEXT_SAMPLE = 256  # Values of variable length that are read to estimate their length.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -67,11 +69,17 @@ def _leaf(
     file = str(location)
     with naming(file, f"dataset {name!r}: "):
         dataset = dataset_at(handle.file, name, file)
-        return _leaf_of_dataset(dataset, name, location, locations, direct=direct)
+        return _leaf_of_dataset(handle, dataset, name, location, locations, direct=direct)
 
 
 def _leaf_of_dataset(
-    dataset: Any, name: str, location: Location, locations: Sequence[Location], *, direct: bool
+    handle: Handle,
+    dataset: Any,
+    name: str,
+    location: Location,
+    locations: Sequence[Location],
+    *,
+    direct: bool,
 ) -> Leaf:
     file = str(location)
     content = content_of(dataset, name, file)
@@ -86,7 +94,19 @@ def _leaf_of_dataset(
     if offset is not None:
         shape = (int(dataset.shape[0]), *content.spec.fixed_shape)
         return Region(location, offset, content.spec.numpy_dtype, shape, direct=direct)
-    return Hdf5Leaf(dataset, content, name, location, locations, direct=direct)
+    handle.allow(_most_read(dataset))
+    sizes = _sizes(dataset, content, handle.reader, file)
+    return Hdf5Leaf(dataset, sizes, name, location, locations, direct=direct)
+
+
+def _most_read(dataset: Any) -> int:
+    """Return the most bytes that HDF5 reads at once: a chunk as it lies in the file."""
+    filters = filters_of(dataset)
+    if filters is not None:
+        return filters.most_packed
+    if dataset.chunks is None:
+        return 0
+    return math.prod(dataset.chunks) * int(dataset.id.get_type().get_size())
 
 
 def _plain_offset(dataset: Any, content: "Content") -> int | None:
@@ -121,6 +141,8 @@ class Content:
     spec: ArraySpec
     kind: ValueType | None
     """How its values are held in memory; None for text and lists of any length."""
+    is_plain: bool = True
+    """Whether the items of lists lie in the file as in memory."""
 
 
 def content_of(dataset: Any, name: str, file: str) -> Content:
@@ -149,17 +171,14 @@ def _content(dataset: Any) -> Content:
     if is_text:
         is_utf8 = stored.get_cset() == h5t.CSET_UTF8
         return Content(ArraySpec((), str if is_utf8 else bytes), None)
-    return Content(ArraySpec((None,), list_dtype(stored)), None)
+    is_plain = value_type(stored.get_super()).is_plain
+    return Content(ArraySpec((None,), list_dtype(stored)), None, is_plain)
 
 
-def _field(dataset: Any, content: Content) -> Field:
-    spec = content.spec
-    if spec.is_fixed:
-        return Field(spec)
-    sample = dataset[: min(_TEXT_SAMPLE, len(dataset), chunk_rows_of(dataset.chunks))]
-    itemsize = 1 if spec.is_text else spec.numpy_dtype.itemsize
-    mean = int(sum(map(len, sample)) * itemsize // max(1, len(sample)))
-    return Field(spec, estimate=mean + (8 if spec.is_text else 16))
+def _sizes(dataset: Any, content: Content, reader: Reader | None, file: str) -> Sizes:
+    if content.spec.is_fixed:
+        return Sizes(Field(content.spec), None)
+    return sizes_of(dataset, content.spec, reader, file)
 
 
 def chunk_rows_of(chunks: Sequence[int] | None) -> int:
@@ -170,38 +189,38 @@ def chunk_rows_of(chunks: Sequence[int] | None) -> int:
 class Hdf5Leaf(Chunked):
     """A dataset in chunks, or of values that HDF5 converts: it decodes one chunk at a time."""
 
-    overhead = 2  # HDF5 holds a chunk as it lies in the file, and as it was unpacked.
+    overhead = 2  # A chunk as it lies in the file, and as it was unpacked.
 
     def __init__(
         self,
         dataset: Any,
-        content: Content,
+        sizes: Sizes,
         name: str,
         location: Location,
         locations: Sequence[Location],
         *,
         direct: bool,
     ) -> None:
-        grid = Grid(int(dataset.shape[0]), chunk_rows_of(dataset.chunks))
-        key = array_key(locations, name)
-        super().__init__(_field(dataset, content), grid, file=str(location), key=key)
+        grid = Grid(int(dataset.shape[0]), chunk_rows_of(dataset.chunks), nbytes=sizes.chunk_nbytes)
+        super().__init__(sizes.field, grid, file=str(location), key=array_key(locations, name))
         self.location = location
         self.name = name
         self.shape = dataset.shape
         self.direct = direct
         packed = f"packed with {dataset.compression}" if dataset.compression else "in chunks"
         packed = "of values to convert" if dataset.chunks is None else packed
-        self.how = f"HDF5 {packed}, decoded a chunk at a time, one file by one thread"
+        self.how = f"HDF5 {packed}, decoded a chunk at a time"
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows that h5py reads into memory from `context.allocate`."""
+        """Return rows in memory from `context.allocate`."""
         reader = reader_of(self.location, context, direct=self.direct)
         handle = context.resources.get(
             ("hdf5", self.location.url), lambda: Handle(self.location, reader)
         )
         with handle.lock:
             dataset, content = handle.kept(self.name, lambda: self._opened(handle))
-            return decode_rows(dataset, content, self, start, stop, context)
+            handle.allow(_most_read(dataset))
+        return decode_rows(dataset, content, self, start, stop, context, reader, handle.lock)
 
     def _opened(self, handle: Handle) -> tuple[Any, Content]:
         dataset = dataset_at(handle.file, self.name, self.file)
@@ -218,20 +237,42 @@ class Hdf5Leaf(Chunked):
 
 
 def decode_rows(
-    dataset: Any, content: Content, leaf: Chunked, start: int, stop: int, context: Context
+    dataset: Any,
+    content: Content,
+    leaf: Chunked,
+    start: int,
+    stop: int,
+    context: Context,
+    reader: Reader | None,
+    lock: Lock,
 ) -> Values:
     """Return rows `start` to `stop` of an open dataset, in memory from `context.allocate`."""
-    spec = content.spec
-    if content.kind is None:
-        rows = (dataset.asstr() if spec.dtype is str else dataset)[start:stop].tolist()
-        return column_of(rows, spec, context.allocate, aligned=False)
+    kind = content.kind
+    if kind is None:
+        return decode_varying(
+            dataset,
+            content.spec,
+            start,
+            stop,
+            context,
+            reader=reader,
+            file=leaf.file,
+            lock=lock,
+            is_plain=content.is_plain,
+        )
     values = leaf.memory(stop - start, context)
-    if values.size:
-        spaces = require("h5py", "reading .h5", "hdf5").h5s
-        counts = (stop - start, *dataset.shape[1:])
-        source = dataset.id.get_space()
-        source.select_hyperslab((start, *(0 for _ in counts[1:])), counts)
-        dataset.id.read(spaces.create_simple(counts), source, values, content.kind.memory)
+    if not values.size:
+        return values
+    with lock:
+        filters = filters_of(dataset)
+    if filters is not None and filters.are_known and kind.is_plain:
+        read_packed(dataset, filters, kind, values, start, leaf.file, lock)
+        return values
+    with lock:
+        if filters is not None:
+            check_chunks(dataset, filters, start, stop, leaf.file)
+        begins = (start, *(0 for _ in dataset.shape[1:]))
+        read_slab(dataset, kind, begins, (stop - start, *dataset.shape[1:]), values)
     return values
 
 
@@ -246,11 +287,15 @@ class OpenedDataset(Chunked):
         self.content = content_of(dataset, name, file)
         _check_filters(dataset, name, file)
         self.dataset = dataset
-        grid = Grid(int(dataset.shape[0]), chunk_rows_of(dataset.chunks))
-        with naming(file, f"dataset {name!r}: "):
-            field = _field(dataset, self.content)
-        super().__init__(field, grid, file=file, key=(id(dataset), name))
-        self.how = "open HDF5 dataset, decoded a chunk at a time, by one thread"
+        self.location = _location_of(dataset)
+        with naming(file, f"dataset {name!r}: "), contextlib.ExitStack() as stack:
+            reader = None
+            if self.location is not None and not self.content.spec.is_fixed:
+                reader = stack.enter_context(open_reader(self.location))
+            sizes = _sizes(dataset, self.content, reader, file)
+        grid = Grid(int(dataset.shape[0]), chunk_rows_of(dataset.chunks), nbytes=sizes.chunk_nbytes)
+        super().__init__(sizes.field, grid, file=file, key=(id(dataset), name))
+        self.how = "open HDF5 dataset, decoded a chunk at a time"
 
     def proof(self) -> Any:
         """Return the version of the file, and the dataset's name in it."""
@@ -267,7 +312,7 @@ class OpenedDataset(Chunked):
         return [*location.identity(), name]
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows that h5py reads into memory from `context.allocate`."""
+        """Return rows in memory from `context.allocate`."""
         with self._lock:
             if not self.dataset:
                 raise DataError(
@@ -277,4 +322,20 @@ class OpenedDataset(Chunked):
                     cure="Keep it open for as long as the dataset is used, or use ps.from_files(path).",
                 )
             check_unchanged(self, self.dataset.shape)
-            return decode_rows(self.dataset, self.content, self, start, stop, context)
+        reader = None
+        if self.location is not None and not self.field.spec.is_fixed:
+            reader = reader_of(self.location, context, direct=False)
+        return decode_rows(
+            self.dataset, self.content, self, start, stop, context, reader, self._lock
+        )
+
+
+def _location_of(dataset: Any) -> Location | None:
+    """Return the file of a dataset that the user has open; None if it may differ from what HDF5 holds."""
+    if dataset.file.mode != "r" or dataset.file.driver != "sec2" or dataset.external:
+        return None
+    try:
+        (location,) = expand(str(dataset.file.filename))
+    except FileError:
+        return None
+    return location

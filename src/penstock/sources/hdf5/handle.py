@@ -13,6 +13,27 @@ from penstock.io.seekable import SeekableFile
 from penstock.sources.reading.parts import check_names
 
 Kept = TypeVar("Kept")
+_MOST_READ = 1 << 24  # What HDF5 may read at once for itself: headers, indices, names.
+
+
+class BoundedFile(SeekableFile):
+    """A file for HDF5, which takes sizes in a file on trust: it allocates what they say, and reads it at once."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        self.most = _MOST_READ
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill as much of `buffer` as the file has, unless it is more than may be read at once."""
+        wanted = memoryview(buffer).nbytes
+        if wanted > self.most:
+            raise DataError(
+                f"claims {wanted} bytes at byte {self.tell()}, where there can be at most {self.most}",
+                file=str(self._reader.location),
+                offset=self.tell(),
+                cure="It is damaged: copy it again from its original.",
+            )
+        return super().readinto(buffer)
 
 
 class Handle:
@@ -21,7 +42,8 @@ class Handle:
     def __init__(self, location: Location, reader: Reader) -> None:
         h5py = require("h5py", f"reading {location.suffix or '.h5'}", "hdf5")
         self.lock = threading.Lock()
-        self.stream = SeekableFile(reader)
+        self.reader = reader
+        self.stream = BoundedFile(reader)
         self._kept: dict[str, Any] = {}
         with naming(str(location)):
             # We retain chunks that two reads share. But without a chunk cache, HDF5 reads a chunk that is not packed
@@ -34,6 +56,10 @@ class Handle:
             self._kept[name] = make()
         found: Kept = self._kept[name]
         return found
+
+    def allow(self, nbytes: int) -> None:
+        """Let HDF5 read up to `nbytes` at once, if that is more than it needs for itself; the caller holds the lock."""
+        self.stream.most = max(_MOST_READ, nbytes)
 
     def close(self) -> None:
         """Close the file; its reader stays open, since it is not ours."""

@@ -29,6 +29,8 @@ class Grid:
     num_rows: int
     chunk_rows: int
     edges: Index | None = None
+    nbytes: int | None = None
+    """The bytes of the largest chunk, decoded, where that is known and rows differ in size."""
 
     @staticmethod
     def of_lengths(lengths: Index) -> "Grid":
@@ -203,6 +205,8 @@ class Chunked(Leaf):
     @property
     def chunk_nbytes(self) -> int:
         """The bytes of the largest chunk, decoded."""
+        if self.grid.nbytes is not None:
+            return self.grid.nbytes
         return min(self.chunk_rows, self.num_rows) * self.field.nbytes
 
     def retained_nbytes(self) -> int:
@@ -212,6 +216,9 @@ class Chunked(Leaf):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once, and of what decoding them takes."""
         at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, PIECE_NBYTES))
+        if self.field.tops:  # A piece is cut by rows, and some are larger than others.
+            piece_rows = max(1, PIECE_NBYTES // max(1, self.field.nbytes))
+            at_once = max(at_once, self.field.most_nbytes(min(num_rows, piece_rows)))
         # A piece may be longer by a chunk: it ends where its last chunk does.
         return (1 + self.overhead) * min(
             at_once + self.chunk_nbytes, self.num_rows * self.field.nbytes

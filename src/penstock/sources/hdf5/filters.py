@@ -1,0 +1,179 @@
+"""The filters that HDF5 packs chunks with, undone here: never to more bytes than the chunk may hold.
+
+HDF5 itself unpacks whatever a chunk claims: a few kilobytes may become gigabytes. It also does one thing at a
+time, while this runs on any number of threads.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import _native
+
+Bytes = npt.NDArray[np.uint8]
+_DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE_OFFSET, _LZF = 1, 2, 3, 4, 5, 6, 32000
+_BLOSC, _LZ4, _BLOSC2 = 32001, 32004, 32026
+_SLACK_NBYTES = 1 << 16  # Checksums and headers of filters that come before the last one.
+_WORDS = 1 << 16  # Checked at once: the sums of these fit into 64 bits.
+_FOLD = 0xFFFF
+
+
+class PackedError(ValueError):
+    """A chunk can't be unpacked, or not to the bytes that it must have."""
+
+
+class BombError(PackedError):
+    """A chunk unpacks to more than it may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """How the chunks of a dataset are packed."""
+
+    steps: tuple[tuple[int, tuple[int, ...]], ...]
+    """The code of each filter and its parameters, in the order in which they were applied."""
+    nbytes: int
+    """The bytes of a chunk, unpacked."""
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all of them can be undone here."""
+        return all(code in _UNDO for code, _ in self.steps)
+
+    @property
+    def most_packed(self) -> int:
+        """The most bytes that a chunk of theirs takes in a file."""
+        return 2 * self.nbytes + _SLACK_NBYTES
+
+    def unpacked(self, packed: bytes, mask: int) -> Bytes:
+        """Return the bytes of a chunk; `mask` has a bit for each filter that was left out of it."""
+        found = self._undone(packed, mask)
+        if found.size != self.nbytes:
+            raise PackedError(f"it unpacks to {found.size} bytes, and must have {self.nbytes}")
+        return found
+
+    def check(self, packed: bytes, mask: int) -> None:
+        """Raise if a chunk that HDF5 shall unpack holds more than it may, as far as that can be known."""
+        self._undone(packed, mask)
+
+    def _undone(self, packed: bytes, mask: int) -> Bytes:
+        """Return a chunk after undoing its filters, last one first, up to the first that is not known."""
+        found = np.frombuffer(packed, np.uint8)
+        most = self.nbytes + self.nbytes // 8 + _SLACK_NBYTES
+        for number, (code, parameters) in reversed([*enumerate(self.steps)]):
+            if mask & (1 << number):
+                continue
+            if code not in _UNDO:
+                claim = _CLAIMS[code](found, parameters) if code in _CLAIMS else 0
+                if claim > most:
+                    raise BombError(f"it claims to unpack to {claim} bytes")
+                break
+            found = _UNDO[code](found, parameters, most)
+        return found
+
+
+def filters_of(dataset: Any) -> Filters | None:
+    """Return the filters of a dataset in chunks; None if its chunks are stored as they are."""
+    if dataset.chunks is None:
+        return None
+    properties = dataset.id.get_create_plist()
+    found = [properties.get_filter(number) for number in range(properties.get_nfilters())]
+    steps = tuple((int(one[0]), tuple(int(value) for value in one[2])) for one in found)
+    values = int(np.prod(dataset.chunks, dtype=object))
+    return Filters(steps, values * int(dataset.id.get_type().get_size())) if steps else None
+
+
+def _inflated(packed: Bytes, _: Sequence[int], most: int) -> Bytes:
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(packed, most + 1)
+    except zlib.error as error:
+        raise PackedError(f"its deflated bytes are damaged: {error}") from error
+    if len(found) > most:
+        raise BombError(f"it unpacks to more than {most} bytes")
+    if not unpacker.eof:
+        raise PackedError("its deflated bytes are cut off")
+    return np.frombuffer(found, np.uint8)
+
+
+def _unpacked_lzf(packed: Bytes, _: Sequence[int], most: int) -> Bytes:
+    out = np.empty(most, np.uint8)
+    try:
+        return out[: _native.unpack_lzf(packed, out)]
+    except BufferError as error:
+        raise BombError(f"it unpacks to more than {most} bytes") from error
+    except ValueError as error:
+        raise PackedError("its LZF bytes are damaged or cut off") from error
+
+
+def _unshuffled(packed: Bytes, parameters: Sequence[int], _: int) -> Bytes:
+    """Return values whose first bytes came first, then all second bytes, and so on; a rest is as it is."""
+    width = parameters[0] if parameters else 0
+    if width < 1:
+        raise PackedError(f"its bytes are shuffled by values of {width} bytes")
+    count = packed.size // width
+    if width == 1 or count < 2:
+        return packed
+    found = np.empty(packed.size, np.uint8)
+    found[: count * width].reshape(count, width)[:] = packed[: count * width].reshape(width, -1).T
+    found[count * width :] = packed[count * width :]
+    return found
+
+
+def _checked(packed: Bytes, _: Sequence[int], __: int) -> Bytes:
+    """Return the bytes before a Fletcher-32, which must be theirs."""
+    if packed.size < 4:
+        raise PackedError("it is too short for its checksum")
+    found, tail = packed[:-4], packed[-4:]
+    first, second = _fletcher32(found)
+    stored = int.from_bytes(tail.tobytes(), "little")
+    # Sums are those of HDF5 but for multiples of 65535. HDF5 1.6.2 swapped the bytes of each half.
+    swapped = int.from_bytes(tail.reshape(2, 2)[:, ::-1].tobytes(), "little")
+    sums = [((one & _FOLD) % _FOLD, (one >> 16) % _FOLD) for one in (stored, swapped)]
+    if (first, second) not in sums:
+        raise PackedError("its checksum (Fletcher-32) is wrong")
+    return found
+
+
+def _fletcher32(data: Bytes) -> tuple[int, int]:
+    """Return the sum of all words of 16 bits, and the sum of those sums, both modulo 65535."""
+    words = data[: data.size & ~1].view(">u2")
+    tail = [int(data[-1]) << 8] if data.size % 2 else []
+    first = second = 0
+    for start in range(0, len(words), _WORDS):
+        piece = words[start : start + _WORDS].astype(np.int64)
+        second += len(piece) * first + int(piece @ np.arange(len(piece), 0, -1))
+        first = (first + int(piece.sum())) % _FOLD
+    for word in tail:
+        first = (first + word) % _FOLD
+        second += first
+    return first, second % _FOLD
+
+
+_UNDO: dict[int, Callable[[Bytes, Sequence[int], int], Bytes]] = {
+    _DEFLATE: _inflated,
+    _SHUFFLE: _unshuffled,
+    _FLETCHER32: _checked,
+    _LZF: _unpacked_lzf,
+}
+
+
+def _number(packed: Bytes, start: int, stop: int, order: Any = "little") -> int:
+    return int.from_bytes(packed[start:stop].tobytes(), order)
+
+
+# What filters that HDF5 undoes allocate: by their parameters, or by what a chunk begins with.
+_CLAIMS: dict[int, Callable[[Bytes, Sequence[int]], int]] = {
+    _SZIP: lambda packed, _: _number(packed, 0, 4),
+    _NBIT: lambda _, parameters: parameters[2] * parameters[4] if len(parameters) > 4 else 0,
+    _SCALE_OFFSET: lambda _, parameters: (
+        parameters[2] * parameters[4] if len(parameters) > 4 else 0
+    ),
+    _BLOSC: lambda packed, _: _number(packed, 4, 8),
+    _LZ4: lambda packed, _: _number(packed, 0, 8, "big"),
+    _BLOSC2: lambda packed, _: _number(packed, 4, 8),
+}
