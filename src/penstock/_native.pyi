@@ -311,7 +311,7 @@ def crc32c_of_spans(
 def combined_crc(first: int, second: int, second_nbytes: int, *, polynomial: int) -> int:
     """Return the CRC of two pieces, one after the other, from those of each; `polynomial` is reflected."""
 
-def unpack_lzf(packed: ReadableBuffer, out: npt.NDArray[np.uint8]) -> int:
+def unpack_lzf(packed: ReadableBuffer | npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
     """Unpack LZF to `out`, and return how many bytes were written; takes no memory.
 
     Raises:

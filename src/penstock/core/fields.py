@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import typed
+from penstock.core.arrays import Index, typed
 from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed
 from penstock.core.spec import ArraySpec
@@ -69,7 +69,7 @@ class Field:
         return min(most, self.tops[min(power + 1, len(self.tops) - 1)]) + padding
 
 
-def tops_of(sizes: Sequence[int]) -> tuple[int, ...]:
+def tops_of(sizes: Sequence[int] | Index) -> tuple[int, ...]:
     """Return the sums of the 1, 2, 4, ... largest of some sizes, and of all of them.
 
     >>> tops_of([1, 5, 2, 2, 3])

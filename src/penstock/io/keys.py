@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import MissingFileError, NotAFileError
+from penstock.errors import DataError, MissingFileError, NotAFileError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
 from penstock.io.open import open_reader
@@ -22,8 +22,13 @@ class LocalKeys:
         self.num_missing = 0
         """How many reads asked for a key that is not there."""
 
-    def get(self, key: str, start: int, stop: int | None) -> bytes | None:
-        """Return bytes `start` (negative: from the end) to `stop` of a key, or None if it is not there."""
+    def get(
+        self, key: str, start: int, stop: int | None, *, most: int | None = None
+    ) -> bytes | None:
+        """Return bytes `start` (negative: from the end) to `stop` of a key, or None if it is not there.
+
+        Raises if they are more than `most`.
+        """
         path = Path(self.root) / key
         try:
             found = path.stat()
@@ -33,7 +38,7 @@ class LocalKeys:
         except OSError as error:
             raise read_failure(error, file=str(path)) from error
         location = Location(str(path), found.st_size, mtime_ns=found.st_mtime_ns)
-        begin, end = _span(found.st_size, start, stop)
+        begin, end = _span(found.st_size, start, stop, most, str(path))
         data = bytearray(end - begin)
         try:
             with open_reader(location, direct=False) as reader:
@@ -63,15 +68,20 @@ class RemoteKeys:
         self._policy = RetryPolicy()
         self._session = Session.share(self.root, location.storage_options)
 
-    def get(self, key: str, start: int, stop: int | None) -> bytes | None:
-        """Return bytes `start` (negative: from the end) to `stop` of a key, or None if it is not there."""
+    def get(
+        self, key: str, start: int, stop: int | None, *, most: int | None = None
+    ) -> bytes | None:
+        """Return bytes `start` (negative: from the end) to `stop` of a key, or None if it is not there.
+
+        Raises if they are more than `most`.
+        """
         url = f"{self.root}/{key}" if key else self.root
         try:
             found = self._session.run(lambda: stat(self._session, url, self._policy))
         except (FileNotFoundError, IsADirectoryError):
             self.num_missing += 1
             return None
-        begin, end = _span(found.size, start, stop)
+        begin, end = _span(found.size, start, stop, most, without_secrets(url))
         data = bytearray(end - begin)
         if data:
             with open_reader(found) as reader:
@@ -110,7 +120,13 @@ def open_keys(location: Location) -> Keys:
     return RemoteKeys(location) if location.is_remote else LocalKeys(location)
 
 
-def _span(size: int, start: int, stop: int | None) -> tuple[int, int]:
+def _span(size: int, start: int, stop: int | None, most: int | None, file: str) -> tuple[int, int]:
     begin = max(0, size + start) if start < 0 else min(start, size)
-    end = size if stop is None else min(stop, size)
-    return begin, max(begin, end)
+    end = max(begin, size if stop is None else min(stop, size))
+    if most is not None and end - begin > most:
+        raise DataError(
+            f"has {end - begin} bytes to be read at once, where there can be at most {most}",
+            file=file,
+            cure="It is damaged, or no part of this array: copy it again from its original.",
+        )
+    return begin, end

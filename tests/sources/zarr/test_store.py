@@ -10,7 +10,8 @@ from tests.sources.zarr.test_arrays import FILTERS
 
 from penstock.io.keys import open_keys
 from penstock.io.location import Location
-from penstock.sources.zarr.store import frame_nbytes, store_class
+from penstock.sources.zarr.packed import packing_of
+from penstock.sources.zarr.store import store_class
 
 
 def test_a_listing_has_the_keys_of_all_levels_and_no_folders(tmp_path: Path) -> None:
@@ -34,5 +35,5 @@ def test_a_chunk_behind_filters_may_unpack_to_more_than_its_values(tmp_path: Pat
     options = {"chunks": (1000,), "zarr_format": 2, "compressors": numcodecs.Blosc()}
     plain = zarr.create_array(tmp_path / "a.zarr", data=values, **options)
     filtered = zarr.create_array(tmp_path / "b.zarr", data=values, filters=[widens], **options)
-    assert frame_nbytes(plain) == 4000
-    assert frame_nbytes(filtered) == 16_000
+    assert packing_of(plain).nbytes == 4000
+    assert packing_of(filtered).nbytes == 16_000

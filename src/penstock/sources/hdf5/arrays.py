@@ -18,10 +18,10 @@ from penstock.io.open import open_reader
 from penstock.io.paths import expand
 from penstock.io.reader import Reader
 from penstock.sources.hdf5.chunks import Lock, check_chunks, read_packed, read_slab
-from penstock.sources.hdf5.filters import filters_of
+from penstock.sources.hdf5.filters import chunk_nbytes, filters_of
 from penstock.sources.hdf5.handle import Handle, dataset_at, names_in, naming
 from penstock.sources.hdf5.value_types import UnreadableTypeError, ValueType, list_dtype, value_type
-from penstock.sources.hdf5.varying import Sizes, decode_varying, sizes_of
+from penstock.sources.hdf5.varying import Sizes, chunk_rows_of, decode_varying, sizes_of
 from penstock.sources.reading.chunked import (
     Chunked,
     Grid,
@@ -101,12 +101,10 @@ def _leaf_of_dataset(
 
 def _most_read(dataset: Any) -> int:
     """Return the most bytes that HDF5 reads at once: a chunk as it lies in the file."""
-    filters = filters_of(dataset)
-    if filters is not None:
-        return filters.most_packed
     if dataset.chunks is None:
         return 0
-    return math.prod(dataset.chunks) * int(dataset.id.get_type().get_size())
+    filters = filters_of(dataset)
+    return chunk_nbytes(dataset) if filters is None else filters.most_packed
 
 
 def _plain_offset(dataset: Any, content: "Content") -> int | None:
@@ -177,13 +175,8 @@ def _content(dataset: Any) -> Content:
 
 def _sizes(dataset: Any, content: Content, reader: Reader | None, file: str) -> Sizes:
     if content.spec.is_fixed:
-        return Sizes(Field(content.spec), None)
+        return Sizes(Field(content.spec), chunk_rows_of(dataset.chunks), None)
     return sizes_of(dataset, content.spec, reader, file)
-
-
-def chunk_rows_of(chunks: Sequence[int] | None) -> int:
-    """Return how many rows a chunk has; 1 without chunks, since such a dataset may be cut anywhere."""
-    return 1 if chunks is None else max(1, int(chunks[0]))
 
 
 class Hdf5Leaf(Chunked):
@@ -201,7 +194,7 @@ class Hdf5Leaf(Chunked):
         *,
         direct: bool,
     ) -> None:
-        grid = Grid(int(dataset.shape[0]), chunk_rows_of(dataset.chunks), nbytes=sizes.chunk_nbytes)
+        grid = Grid(int(dataset.shape[0]), sizes.chunk_rows, nbytes=sizes.chunk_nbytes)
         super().__init__(sizes.field, grid, file=str(location), key=array_key(locations, name))
         self.location = location
         self.name = name
@@ -219,7 +212,9 @@ class Hdf5Leaf(Chunked):
         )
         with handle.lock:
             dataset, content = handle.kept(self.name, lambda: self._opened(handle))
-            handle.allow(_most_read(dataset))
+            # Rows that lie among the metadata are read by HDF5 itself, as far as there is room.
+            is_compact = content.kind is None and dataset.chunks is None
+            handle.allow(context.budget or 0 if is_compact else _most_read(dataset))
         return decode_rows(dataset, content, self, start, stop, context, reader, handle.lock)
 
     def _opened(self, handle: Handle) -> tuple[Any, Content]:
@@ -293,7 +288,7 @@ class OpenedDataset(Chunked):
             if self.location is not None and not self.content.spec.is_fixed:
                 reader = stack.enter_context(open_reader(self.location))
             sizes = _sizes(dataset, self.content, reader, file)
-        grid = Grid(int(dataset.shape[0]), chunk_rows_of(dataset.chunks), nbytes=sizes.chunk_nbytes)
+        grid = Grid(int(dataset.shape[0]), sizes.chunk_rows, nbytes=sizes.chunk_nbytes)
         super().__init__(sizes.field, grid, file=file, key=(id(dataset), name))
         self.how = "open HDF5 dataset, decoded a chunk at a time"
 

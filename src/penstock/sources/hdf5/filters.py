@@ -4,6 +4,7 @@ HDF5 itself unpacks whatever a chunk claims: a few kilobytes may become gigabyte
 time, while this runs on any number of threads.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from penstock import _native
 Bytes = npt.NDArray[np.uint8]
 _DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE_OFFSET, _LZF = 1, 2, 3, 4, 5, 6, 32000
 _BLOSC, _LZ4, _BLOSC2 = 32001, 32004, 32026
+_STRING, _VLEN = 3, 9  # Classes of types, as files number them.
+REFERENCE_NBYTES = 16
+"""The bytes of a reference to a value of any length: how long it is, which heap it lies in, its number there."""
 _SLACK_NBYTES = 1 << 16  # Checksums and headers of filters that come before the last one.
 _WORDS = 1 << 16  # Checked at once: the sums of these fit into 64 bits.
 _FOLD = 0xFFFF
@@ -83,14 +87,22 @@ def filters_of(dataset: Any) -> Filters | None:
     properties = dataset.id.get_create_plist()
     found = [properties.get_filter(number) for number in range(properties.get_nfilters())]
     steps = tuple((int(one[0]), tuple(int(value) for value in one[2])) for one in found)
-    values = int(np.prod(dataset.chunks, dtype=object))
-    return Filters(steps, values * int(dataset.id.get_type().get_size())) if steps else None
+    return Filters(steps, chunk_nbytes(dataset)) if steps else None
+
+
+def chunk_nbytes(dataset: Any) -> int:
+    """Return the bytes of a chunk, unpacked, as it lies in the file."""
+    stored = dataset.id.get_type()
+    is_text = stored.get_class() == _STRING and stored.is_variable_str()
+    # Of values of any length there are references; the type of HDF5 says what they take in memory.
+    width = REFERENCE_NBYTES if is_text or stored.get_class() == _VLEN else stored.get_size()
+    return math.prod(map(int, dataset.chunks)) * int(width)
 
 
 def _inflated(packed: Bytes, _: Sequence[int], most: int) -> Bytes:
     unpacker = zlib.decompressobj()
     try:
-        found = unpacker.decompress(packed, most + 1)
+        found = unpacker.decompress(packed.data, most + 1)
     except zlib.error as error:
         raise PackedError(f"its deflated bytes are damaged: {error}") from error
     if len(found) > most:

@@ -1,10 +1,12 @@
 """Text and lists of any length in HDF5: how many bytes their rows take, and the rows themselves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.columns import Ragged, Text, column_of
 from penstock.core.fields import Field, tops_of
 from penstock.core.rows import Context
@@ -20,6 +22,7 @@ _SAMPLE_ROWS = 256
 _CHECK_NBYTES = 1 << 20
 _OPENED_STEP = 256
 _SIZED_ROWS = 1 << 14
+_CHUNK_NBYTES = 1 << 20  # Rows are decoded together up to this.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +30,46 @@ class Sizes:
     """What the rows of a dataset take."""
 
     field: Field
+    chunk_rows: int
+    """How many rows are decoded together."""
     chunk_nbytes: int | None
-    """The bytes of the largest chunk; None if not all are known."""
+    """The most bytes that so many rows take; None if not all are known."""
+
+
+def chunk_rows_of(chunks: Sequence[int] | None) -> int:
+    """Return how many rows a chunk has; 1 without chunks, since such a dataset may be cut anywhere."""
+    return 1 if chunks is None else max(1, int(chunks[0]))
 
 
 def sizes_of(dataset: Any, spec: ArraySpec, reader: Reader | None, file: str) -> Sizes:
     """Return what rows take, by their references; those of a dataset that is too long are sampled all over it."""
     num_rows = int(dataset.shape[0])
+    chunk_rows = chunk_rows_of(dataset.chunks)
     extra = 8 if spec.is_text else 16
+    width = 1 if spec.is_text else spec.numpy_dtype.itemsize
     references = _references(dataset, reader, file)
     if references is None or references.of_rows(0, min(1, num_rows)) is None:
-        return Sizes(Field(spec, estimate=_sampled(dataset, spec) + extra), None)
+        return Sizes(Field(spec, estimate=_sampled(dataset) * width + extra), chunk_rows, None)
     is_all = num_rows <= _MOST_SIZED
-    step = _SAMPLE_ROWS
-    starts = [number * num_rows // _NUM_SAMPLES for number in range(_NUM_SAMPLES)]
-    chunk_rows = 1
-    if is_all:
-        # Whole chunks, so that each is unpacked once.
-        chunk_rows = 1 if dataset.chunks is None else int(dataset.chunks[0])
+    if is_all:  # Whole chunks, so that each is unpacked once.
         step = -(-_SIZED_ROWS // chunk_rows) * chunk_rows
         starts = list(range(0, num_rows, step))
-    width = 1 if spec.is_text else spec.numpy_dtype.itemsize
-    sizes = np.concatenate(
-        [
-            np.zeros(0, np.int64),
-            *(_nbytes(references, first, min(num_rows, first + step), width) for first in starts),
-        ]
-    )
-    sizes += extra
-    mean = int(sizes.sum()) // max(1, len(sizes))
+    else:
+        step = _SAMPLE_ROWS
+        starts = [number * num_rows // _NUM_SAMPLES for number in range(_NUM_SAMPLES)]
+    found = [_nbytes(references, first, min(num_rows, first + step), width) for first in starts]
+    sizes = extra + np.concatenate([np.zeros(0, np.int64), *found])
+    mean = max(extra, int(sizes.sum()) // max(1, len(sizes)))
     if not is_all or not num_rows:
-        return Sizes(Field(spec, estimate=max(mean, extra)), None)
-    chunks = np.add.reduceat(sizes, np.arange(0, num_rows, chunk_rows))
-    field = Field(spec, estimate=mean, tops=tops_of(sizes))  # type: ignore[arg-type]  # An array is as good.
-    return Sizes(field, int(chunks.max()))
+        return Sizes(Field(spec, estimate=mean), chunk_rows, None)
+    # Only references lie in chunks: values can be read a few at a time, where they are large.
+    while (most := _largest(sizes, chunk_rows)) > _CHUNK_NBYTES and chunk_rows > 1:
+        chunk_rows = -(-chunk_rows // 2)
+    return Sizes(Field(spec, estimate=mean, tops=tops_of(sizes)), chunk_rows, most)
+
+
+def _largest(sizes: Index, chunk_rows: int) -> int:
+    return int(np.add.reduceat(sizes, np.arange(0, len(sizes), chunk_rows)).max())
 
 
 def _references(dataset: Any, reader: Reader | None, file: str) -> References | None:
@@ -77,13 +86,12 @@ def _nbytes(references: References, start: int, stop: int, width: int) -> Any:
     return nbytes
 
 
-def _sampled(dataset: Any, spec: ArraySpec) -> int:
-    """Return the mean of a few rows, as h5py reads them."""
+def _sampled(dataset: Any) -> int:
+    """Return the mean length of a few rows, as h5py reads them."""
     num_rows = int(dataset.shape[0])
     count = min(_NUM_SAMPLES, num_rows)
-    width = 1 if spec.is_text else spec.numpy_dtype.itemsize
-    sample = [dataset[number * num_rows // count] for number in range(count)]
-    return sum(map(len, sample)) * width // max(1, count)
+    sample = (len(dataset[number * num_rows // count]) for number in range(count))
+    return sum(sample) // max(1, count)
 
 
 def decode_varying(

@@ -3,6 +3,7 @@
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
-from penstock.core.fields import allocate_block
+from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
 from penstock.core.rows import Context, RowSet, Runs, as_index, shifted
 from penstock.core.spec import dtype_name
@@ -87,7 +88,10 @@ class FileRows(SkippableRows):
         self.locations = locations
         self.names = names
         self.structure = structure
-        self.fields = tuple(parts[0].leaves[name].field for name in names)
+        self.fields = tuple(
+            _joined([part.leaves[name].field for part in parts], [part.num_rows for part in parts])
+            for name in names
+        )
         self.starts = np.cumsum([0] + [part.num_rows for part in parts])
         self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
@@ -211,6 +215,25 @@ def _is_whole(error: Exception, part: Part) -> bool:
     """Return whether an error is about a file as a whole: it vanished, changed, may not be read."""
     kinds = (MissingFileError, AccessError, NotAFileError, FileChangedError)
     return isinstance(error, kinds) and error.file == part.name
+
+
+def _joined(fields: Sequence[Field], counts: Sequence[int]) -> Field:
+    """Return the field of rows of several files; where rows differ in size, those of any file may be the largest."""
+    first = fields[0]
+    if first.storage_shape is not None or all(one == first for one in fields):
+        return first
+    num_rows = sum(counts)
+    total = sum(one.estimate * count for one, count in zip(fields, counts, strict=True))
+    estimate = total // max(1, num_rows) or first.estimate
+    filled = [one.tops for one, count in zip(fields, counts, strict=True) if count]
+    tops: tuple[int, ...] = ()
+    if all(filled) and filled:
+        # No more than the largest rows of each file together, nor than the largest row so many times.
+        most = max(one[0] for one in filled)
+        powers = range((num_rows - 1).bit_length() + 1)
+        sums = [sum(one[min(power, len(one) - 1)] for one in filled) for power in powers]
+        tops = tuple(min(most << power, nbytes) for power, nbytes in zip(powers, sums, strict=True))
+    return replace(first, estimate=estimate, tops=tops)
 
 
 def _fields(leaves: Mapping[str, Leaf]) -> dict[str, Any]:

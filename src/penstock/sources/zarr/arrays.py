@@ -32,7 +32,8 @@ from penstock.sources.reading.parts import (
     each_field,
     no_rows,
 )
-from penstock.sources.zarr.store import frame_nbytes, store_class
+from penstock.sources.zarr.packed import packing_of
+from penstock.sources.zarr.store import store_class
 
 _METADATA = ("zarr.json", ".zarray")
 _GROUP = {"zarr.json", ".zgroup"}
@@ -125,7 +126,7 @@ class OpenStore:
             one = self.node
         else:
             one = self._arrays[name] if name in self._arrays else self._member(name)
-        self.store.frames[f"{name}/" if name else ""] = frame_nbytes(one)
+        self.store.packings[f"{name}/" if name else ""] = packing_of(one)
         return one
 
     def _member(self, name: str) -> Any:

@@ -2,49 +2,15 @@
 
 import asyncio
 import functools
-import math
-import struct
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-import numpy as np
-
 from penstock.core.optional import require
-from penstock.errors import DataError
 from penstock.io.keys import Keys
-from penstock.io.location import without_secrets
+from penstock.sources.zarr.packed import Packing
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-_FRAME_HEAD_NBYTES = 16
-_WIDEST_NBYTES = 16
-_SLACK_NBYTES = 1 << 16  # Filters before the compressor may add a little.
-
-
-def frame_nbytes(array: Any) -> int | None:
-    """Return the bytes that a chunk unpacks to, if it is one Blosc frame; else None."""
-    packers = tuple(array.compressors or ())
-    is_blosc = bool(packers) and type(packers[-1]).__name__.lower().startswith("blosc")
-    if not is_blosc or getattr(array, "shards", None):
-        return None
-    itemsize = np.dtype(array.dtype).itemsize
-    if (
-        array.filters
-    ):  # They may widen each value before it is packed, up to the widest number there is.
-        itemsize = max(itemsize, _WIDEST_NBYTES)
-    return int(math.prod(array.chunks) * itemsize)
-
-
-def check_frame(data: bytes, most: int, file: str) -> None:
-    """Raise if a Blosc frame is not as long as it claims: Blosc itself would read on past its end."""
-    unpacked = packed = -1
-    if len(data) >= _FRAME_HEAD_NBYTES:
-        unpacked, _, packed = struct.unpack_from("<III", data, 4)
-    if packed != len(data) or unpacked > most + _SLACK_NBYTES:
-        raise DataError(
-            f"the chunk has {len(data)} bytes and claims {packed}, which unpack to {unpacked}",
-            file=without_secrets(file),
-            cure="It is damaged or cut off: copy it again from its original.",
-        )
+_MOST_METADATA = 1 << 26  # Of all arrays of a group, where it is consolidated.
 
 
 @functools.cache
@@ -61,7 +27,8 @@ def store_class() -> Any:  # noqa: C901  # One small method after the other.
         def __init__(self, keys: Keys) -> None:
             super().__init__(read_only=True)
             self._keys = keys
-            self.frames: dict[str, int | None] = {}
+            self.packings: dict[str, Packing] = {}
+            """How the chunks of each array are packed, by the prefix of its keys."""
 
         def __eq__(self, other: object) -> bool:
             return isinstance(other, ReaderStore) and self._keys.root == other._keys.root
@@ -81,18 +48,19 @@ def store_class() -> Any:  # noqa: C901  # One small method after the other.
                 start = byte_range.offset
             elif isinstance(byte_range, abc.SuffixByteRequest):
                 start = -byte_range.suffix
-            data = self._keys.get(key, start, stop)
-            if data is not None and byte_range is None:
-                self._check(key, data)
+            packing = self._packing(key)
+            most = _MOST_METADATA if packing is None else packing.most_stored
+            data = self._keys.get(key, start, stop, most=most)
+            if data is not None and packing is not None:
+                packing.check(data, start, stop, f"{self._keys.root}/{key}")
             return data
 
-        def _check(self, key: str, data: bytes) -> None:
+        def _packing(self, key: str) -> Packing | None:
+            """Return how what is stored under a key is packed; None for metadata."""
             if key.rpartition("/")[2] in _METADATA:
-                return
-            for prefix, most in self.frames.items():
-                if most is not None and key.startswith(prefix):
-                    check_frame(data, most, f"{self._keys.root}/{key}")
-                    return
+                return None
+            prefixes = [prefix for prefix in self.packings if key.startswith(prefix)]
+            return self.packings[max(prefixes, key=len)] if prefixes else None
 
         async def get_partial_values(
             self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]
