@@ -220,9 +220,11 @@ class Chunked(Leaf):
             piece_rows = max(1, PIECE_NBYTES // max(1, self.field.nbytes))
             at_once = max(at_once, self.field.most_nbytes(min(num_rows, piece_rows)))
         # A piece may be longer by a chunk: it ends where its last chunk does.
-        return (1 + self.overhead) * min(
+        nbytes = (1 + self.overhead) * min(
             at_once + self.chunk_nbytes, self.num_rows * self.field.nbytes
         )
+        # Rows that differ in size are put together from pieces, and then in order.
+        return nbytes if self.field.spec.is_fixed else nbytes + 2 * self.field.most_nbytes(num_rows)
 
 
 def _put(sink: Sink, values: Values, rows: Index | None) -> None:
