@@ -1,20 +1,28 @@
 """Arrow's columns as penstock's: numbers, fixed-size lists, lists, strings and binary."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import Array
-from penstock.core.columns import Ragged, Text
+from penstock.core.columns import Ragged, Text, merge
 from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError, FieldError
+from penstock.errors import BudgetError, DataError, FieldError
 from penstock.memory import Allocate
+from penstock.sources.reading.chunked import Coded
+
+LEAST = "17"
+"""The oldest pyarrow that will do: it was run."""
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""NumPy's names for the number types that Arrow calls otherwise."""
 
 
 def arrow() -> Any:
     """Return pyarrow."""
-    return require("pyarrow", "reading .parquet and .arrow", "parquet")
+    return require("pyarrow", "reading .parquet and .arrow", "parquet", least=LEAST)
 
 
 def spec_of_type(kind: Any) -> ArraySpec | None:
@@ -41,7 +49,8 @@ def spec_of_type(kind: Any) -> ArraySpec | None:
     if types.is_date64(kind):
         return ArraySpec((), "datetime64[ms]")
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-        return ArraySpec((), kind.to_pandas_dtype())
+        # Not by to_pandas_dtype(), which needs pandas before pyarrow 26.
+        return ArraySpec((), _FLOATS.get(str(kind), str(kind)))
     if types.is_timestamp(kind):
         return ArraySpec((), f"datetime64[{kind.unit}]")
     if types.is_duration(kind):
@@ -118,13 +127,16 @@ def fixed_values(array: Any, spec: ArraySpec) -> Array:
     return found.astype(spec.numpy_dtype, copy=False)
 
 
-def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ragged:
-    """Return an Arrow array of text or lists as a column; raise NullFoundError at a null."""
+def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ragged | Coded:
+    """Return an Arrow array of text or lists as a column; raise NullFoundError at a null.
+
+    What has a dictionary keeps it: a few long texts may stand for millions of rows.
+    """
     pa = arrow()
     _refuse_nulls(array)
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-        _refuse_nulls(array)
+        array.validate(full=True)
+        return _coded(array, spec, allocate)
     array.validate(full=True)  # Checks offsets and UTF-8: the file is not trusted.
     if isinstance(spec.dtype, np.dtype):
         return _lists(array, spec, allocate)
@@ -137,6 +149,36 @@ def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ra
     if last > first:
         data[: last - first] = np.frombuffer(binary.buffers()[2], np.uint8)[first:last]
     return Text(data, offsets - first if len(offsets) else np.zeros(1, np.int64), spec.dtype)
+
+
+def _coded(array: Any, spec: ArraySpec, allocate: Allocate) -> Coded:
+    codes = array.indices.to_numpy(zero_copy_only=False)
+    words = array.dictionary
+    if words.null_count:  # Only those that a row has are nulls of the column.
+        is_null = ~np.asarray(words.is_valid().to_numpy(zero_copy_only=False))
+        bad = np.flatnonzero(is_null[codes])
+        if len(bad):
+            raise NullFoundError(int(bad[0]))
+        words = words.fill_null(b"" if spec.dtype is bytes else "") if spec.is_text else None
+    if words is None or (len(codes) and not len(words)):
+        raise ValueError("its dictionary has no values for its rows")
+    column = varying_values(words, spec, allocate)
+    if isinstance(column, Coded):
+        raise ValueError("its dictionary has a dictionary")  # noqa: TRY004  # It is the file that is wrong.
+    return Coded(column, codes)
+
+
+def joined(columns: Sequence[Text | Ragged | Coded], allocate: Allocate) -> Text | Ragged | Coded:
+    """Return one column with the rows of several, one after the other."""
+    plain = [column.words if isinstance(column, Coded) else column for column in columns]
+    if not any(isinstance(column, Coded) for column in columns) or len(columns) == 1:
+        return columns[0] if len(columns) == 1 else merge(plain, allocate)
+    starts = np.cumsum([0, *(len(words) for words in plain[:-1])])
+    codes = [
+        (column.codes if isinstance(column, Coded) else np.arange(len(column))) + np.int64(start)
+        for column, start in zip(columns, starts.tolist(), strict=True)
+    ]
+    return Coded(merge(plain, allocate), np.concatenate(codes))
 
 
 def _lists(array: Any, spec: ArraySpec, allocate: Allocate) -> Ragged:
@@ -161,3 +203,18 @@ def _refuse_nulls(array: Any) -> None:
     if array.null_count:
         valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
         raise NullFoundError(int(np.flatnonzero(~valid)[0]))
+
+
+@contextmanager
+def named_errors(file: str, name: str) -> Iterator[None]:
+    """Name the file and the column in errors about memory: pyarrow's are of what a file claims."""
+    try:
+        yield
+    except BudgetError as error:
+        raise BudgetError(f"{file}: column {name!r}: {error}") from error
+    except MemoryError as error:
+        raise DataError(
+            f"column {name!r} can't be decoded, since there is no memory for what it claims: {error}",
+            file=file,
+            cure="It may be damaged or cut off: compare it with its original.",
+        ) from error

@@ -17,7 +17,29 @@ from penstock.errors import DataError, FileError, PenstockError, SpecMismatchErr
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 
-Values = Array | Text | Ragged
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """Rows that are words of a dictionary: row i is `words[codes[i]]`. Copied out only where rows are wanted."""
+
+    words: Text | Ragged
+    codes: Array
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the words and the codes."""
+        return self.words.nbytes + self.codes.nbytes
+
+    def put(self, sink: Pieces, rows: Index | None) -> None:
+        """Copy these rows (None: all of them) to their places."""
+        codes = self.codes if rows is None else self.codes[rows]
+        sink.copy_from(self.words, codes.astype(np.int64))
+
+
+Values = Array | Text | Ragged | Coded
 """Rows that follow each other: an array if they are of one size, else a column."""
 _SHARED_NBYTES = 1 << 21  # For retained chunks, which two blocks may share: as much as a block.
 
@@ -230,8 +252,10 @@ class Chunked(Leaf):
 def _put(sink: Sink, values: Values, rows: Index | None) -> None:
     """Copy these rows of decoded values (None: all of them) to their places."""
     if isinstance(sink, Pieces):
-        assert isinstance(values, Text | Ragged)
-        if rows is None:
+        assert isinstance(values, Text | Ragged | Coded)
+        if isinstance(values, Coded):
+            values.put(sink, rows)
+        elif rows is None:
             sink.add(values)
         else:
             sink.copy_from(values, rows)
