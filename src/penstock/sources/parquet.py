@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.blocks import Sink
 from penstock.core.columns import Ragged, Text
 from penstock.core.fields import Field
 from penstock.core.optional import require
-from penstock.core.rows import Context, Rows, RowSet
+from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError, PenstockError
 from penstock.io.formats.parquet_pages import Pages, read_pages
@@ -29,11 +28,11 @@ from penstock.sources.arrow.columns import (
     check_column,
     fixed_values,
     joined,
-    named_errors,
     null_error,
     varying_values,
 )
-from penstock.sources.reading.chunked import Chunked, Coded, Grid, Values
+from penstock.sources.arrow.leaf import ArrowColumn
+from penstock.sources.reading.chunked import Coded, Grid, Values
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.open_files import reader_of
@@ -52,9 +51,6 @@ _BUFFER_NBYTES = 1 << 18  # Read from the file at once for each column.
 _PAGE_COPIES = 3  # A page as it is stored and unpacked, and its values as they grow.
 _USUAL_NBYTES = 3 * _BATCH_NBYTES  # Which has room for pages of up to 1 MB, as most writers make.
 _LEAST_ROWS = 256  # Decoded at once: texts that are too long for that keep their dictionary.
-_MOST_AGAIN = (
-    8  # Row groups are decoded again for what is read of them: at most this many times its bytes.
-)
 _LEAST_ITEMS = 1000  # Any footer may have lists of so many items.
 _LIKELY_RATIO = (
     64  # Of what is decoded to what is encoded; claims of more are compared with the pages.
@@ -354,15 +350,13 @@ class Handle:
         self.stream.close()
 
 
-class ParquetLeaf(Chunked):
+class ParquetLeaf(ArrowColumn):
     """One column, decoded by pyarrow a row group at a time."""
 
     column = 0
     """The number of its leaf column in a row group."""
     page_nbytes = 0
     """The bytes that decoding takes besides, where there are large pages."""
-    stored_nbytes: int | None = None
-    """The bytes of the largest row group, where rows differ in size: of texts with their dictionary."""
 
     def __init__(
         self,
@@ -384,24 +378,6 @@ class ParquetLeaf(Chunked):
         self._pages: dict[int, Pages] = {}
         self._longest: dict[int, int] = {}
         """By row group, the bytes of the longest word of its dictionary."""
-
-    def hold(self, nbytes: int) -> None:
-        """Take `nbytes` for the largest row group, whose rows differ in size."""
-        self.stored_nbytes = nbytes
-        decoded = self.grid.chunk_rows * self.field.nbytes
-        if decoded > _MOST_AGAIN * nbytes:
-            # Few rows of it are as large as all that has to be decoded for them: a shuffle may take that few.
-            self.chunk_rows = max(1, -(-nbytes // (_MOST_AGAIN * self.field.nbytes)))
-
-    @property
-    def chunk_nbytes(self) -> int:
-        """The bytes of the largest row group, decoded; of text with its dictionary."""
-        return super().chunk_nbytes if self.stored_nbytes is None else self.stored_nbytes
-
-    def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
-        """Read rows; errors about memory name the file and the column."""
-        with named_errors(self.file, self.name):
-            super().read(rows, sink, context)
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows of whole row groups, decoded a few at a time."""

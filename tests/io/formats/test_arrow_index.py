@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DataError
-from penstock.io.formats.arrow_index import read_batch_lengths
+from penstock.io.formats.arrow_index import read_index
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
 
@@ -22,7 +22,7 @@ def lengths_of(data: bytes) -> list[int]:
         path = Path(folder) / "a.arrow"
         path.write_bytes(data)
         with open_reader(expand(path)[0]) as reader:
-            return read_batch_lengths(reader)
+            return [batch.num_rows for batch in read_index(reader).batches]
 
 
 def written(lengths: list[int], *, legacy: bool = False) -> bytes:

@@ -33,6 +33,15 @@ class Coded:
         """The bytes of the words and the codes."""
         return self.words.nbytes + self.codes.nbytes
 
+    def mean_nbytes(self) -> int:
+        """Return the bytes of a row, on average."""
+        if isinstance(self.words, Text):
+            sizes = np.diff(self.words.offsets)
+        else:
+            assert isinstance(self.words.values_, np.ndarray)
+            sizes = self.words.shapes.prod(axis=1) * self.words.values_.itemsize
+        return int(sizes[self.codes].sum() // max(1, len(self.codes)))
+
     def put(self, sink: Pieces, rows: Index | None) -> None:
         """Copy these rows (None: all of them) to their places."""
         codes = self.codes if rows is None else self.codes[rows]
