@@ -1,8 +1,9 @@
 """What every feed has, and the feed for frameworks that iterate over it: each `iter` is the next epoch."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
@@ -15,6 +16,8 @@ from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident, ResidentStream
 from penstock.feeds.on_device.traffic import Traffic, counting
 from penstock.outlets import Outlets
+
+S = TypeVar("S", bound=Stream | ResidentStream)
 
 
 class Feed(ABC):
@@ -102,15 +105,18 @@ class EpochFeed(Feed):
         self._next_epoch = 0
         self._resumed: State | None = None
         self._stream: Stream | ResidentStream | None = None
-        self._handed: State | None = None
-        """The state after the batch handed out last, where the stream is one batch ahead."""
+        """What was read from last."""
+        self._open: set[Stream | ResidentStream] = set()
+        """What is being read from: by more than one iterator, if there are several."""
+        self._position: State | None = None
+        """Where the iterator made last stands, if its stream does not tell: it has none yet, or is a batch ahead."""
 
     def __iter__(self) -> Iterator[Any]:
         begin, self._resumed = self._resumed, None
         if begin is None:
             begin = State(fingerprint(self.source.node), self._next_epoch)
         self._next_epoch = begin.epoch + 1
-        self._handed = None
+        self._position = begin
         if self.residency.data is not None:
             return self._resident(self.residency.data, begin)
         return self._streamed(begin)
@@ -118,8 +124,9 @@ class EpochFeed(Feed):
     def _streamed(self, begin: State) -> Iterator[Any]:
         node, options = self.source.node, self.source.options
         put, count = self._put, counting(self.traffic, node.structure)
-        with open_stream(node, options, state=begin.to_dict(), by_element=True) as stream:
-            self._stream = stream
+        with self._reading(
+            open_stream(node, options, state=begin.to_dict(), by_element=True), begin
+        ) as stream:
             pending: tuple[State, Any] | None = None
 
             def placed(batch: Any) -> Any:
@@ -134,24 +141,40 @@ class EpochFeed(Feed):
                     continue
                 ready, pending = pending, (stream.position, placed(batch))
                 if ready is not None:
-                    self._handed = ready[0]
+                    self._note(stream, ready[0])
                     yield ready[1]
             if pending is not None:
-                self._handed = pending[0]
+                self._note(stream, pending[0])
                 yield pending[1]
 
     def _resident(self, data: Resident, begin: State) -> Iterator[Any]:
-        with ResidentStream(self.source, data, begin) as stream:
-            self._stream = stream
+        with self._reading(ResidentStream(self.source, data, begin), begin) as stream:
             yield from stream
+
+    @contextlib.contextmanager
+    def _reading(self, stream: S, begin: State) -> Iterator[S]:
+        """Read from a stream, and close it however that ends."""
+        self._stream = stream
+        self._open.add(stream)
+        # With a batch under way, the stream stands after it, and the consumer before.
+        self._position = begin if self._is_ahead and isinstance(stream, Stream) else None
+        try:
+            with stream:
+                yield stream
+        finally:
+            self._open.discard(stream)
+
+    def _note(self, stream: Stream, position: State) -> None:
+        if stream is self._stream:
+            self._position = position
 
     @property
     def position(self) -> State:
         """Where the consumer stands."""
         if self._resumed is not None:
             return self._resumed
-        if self._handed is not None:
-            return self._handed
+        if self._position is not None:
+            return self._position
         if self._stream is not None:
             return self._stream.position
         return State(fingerprint(self.source.node), self._next_epoch)
@@ -173,6 +196,6 @@ class EpochFeed(Feed):
 
     def close(self) -> None:
         """End what is still being read, and let go of what is on the device."""
-        if self._stream is not None:
-            self._stream.close()
+        for stream in list(self._open):
+            stream.close()
         self.residency.close()

@@ -47,8 +47,9 @@ class Pass:
         self._total = num_batches(source.node)
         self.is_continued = is_continued
         self._is_recorded = is_recorded and not self._has_random_access
-        self.first = self._open(begin)
-        self.stream: Epoch | None = self.first
+        self._skipped = begin.element
+        """Batches of the epoch being read that lie before the first one of the pass."""
+        self.stream: Epoch | None = self._open(begin)
         self.epoch = begin.epoch
         self._states: deque[tuple[int, State]] = deque()
         self.handed = 0
@@ -58,7 +59,7 @@ class Pass:
         """Whether the last batch was handed out."""
         self.on_last: Callable[[int], None] | None = None
         """Called with the number of batches, just before the last one is handed out."""
-        self.latest: Epoch = self.first
+        self.latest: Epoch = self.stream
         """The stream read from last."""
 
     def _open(self, begin: State) -> Epoch:
@@ -89,6 +90,7 @@ class Pass:
                 yield stream
             self.stream = None
             if not self.is_continued:
+                self.is_ended = True
                 return
             self._next_epoch()
 
@@ -110,11 +112,12 @@ class Pass:
 
     def _next_epoch(self) -> None:
         self.epoch += 1
+        self._skipped = 0
         self.stream = self.latest = self._open(State(self._begin.fingerprint, self.epoch))
 
     def _epoch(self, stream: Epoch) -> Iterator[Any]:
         prepare = self._prepare
-        known = self._known_remaining(stream)
+        known = self._known_remaining()
         if known is None:
             yield from self._unknown(stream)
             return
@@ -130,11 +133,11 @@ class Pass:
             self._ends(stream, known)
             yield last
 
-    def _known_remaining(self, stream: Epoch) -> int | None:
+    def _known_remaining(self) -> int | None:
         """Return how many batches are to come; None if that is unknown, or if there is no random access."""
         if self._total is None or not self._has_random_access:
             return None
-        return self._total - (self._begin.element if stream is self.first else 0)
+        return self._total - self._skipped
 
     def _unknown(self, stream: Epoch) -> Iterator[Any]:
         """Yield batches one behind the stream, so as to know which is the last."""

@@ -33,10 +33,10 @@ def _has_dtype(backend: str, dtype: np.dtype[Any]) -> bool:
 
         return has_dtype(dtype)
     if backend == "torch":
-        from keras.src.backend.torch.core import to_torch_dtype
+        from penstock.feeds.keras.on_torch import torch_core
 
         try:
-            to_torch_dtype(dtype.name)
+            torch_core().to_torch_dtype(dtype.name)
         except ValueError:
             return False
         return True

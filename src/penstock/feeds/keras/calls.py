@@ -8,6 +8,7 @@ still works, as it would for any adapter; the tests are the first to notice.
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -19,7 +20,8 @@ _CALLS = {
     "_symbolic_build": "build",
     "_maybe_symbolic_build": "build",
 }
-_DEPTH = 40  # Frames looked at: Keras calls an adapter from less than ten below `fit`.
+# What an epoch iterator is called by itself, by the build, and by fit, evaluate and predict.
+_OWNER_NAMES = ("self", "iterator", "epoch_iterator")
 
 
 @dataclass(slots=True, eq=False)
@@ -34,51 +36,103 @@ class Role:
     batch_size: int | None = None
     refused: tuple[str, ...] = ()
     """Arguments that were given, but are only allowed with arrays."""
+    is_validation: bool = False
+    """Whether `fit` evaluates it between two epochs: too late to refuse what could be read all the same."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether epochs of Keras are not epochs of the dataset, so that one pass goes on across both."""
+        return self.call == "fit" and self.steps is not None
 
 
 def epoch_iterator() -> Any:
-    """Return the EpochIterator that called the adapter, or None."""
-    for frame in _frames(3):
-        owner = frame.f_locals.get("self")
-        if hasattr(owner, "_steps_seen") and hasattr(owner, "_num_batches"):
-            return owner
-        if frame.f_code.co_name in _CALLS:
+    """Return the EpochIterator of Keras that asks the adapter, or None."""
+    for frame in _keras_frames():
+        for name in _OWNER_NAMES:
+            owner = frame.f_locals.get(name)
+            if _is_epoch_iterator(owner):
+                return owner
+        if _CALLS.get(frame.f_code.co_name, "build") != "build":
             return None
     return None
+
+
+def is_reset() -> bool:
+    """Whether an EpochIterator starts over: all that it read before was a probe."""
+    frame = next(_keras_frames(), None)
+    return frame is not None and frame.f_code.co_name == "reset"
 
 
 def new_epoch_iterator() -> tuple[Any, Role] | None:
     """Return the EpochIterator that is just being made, and what it is for; None if there is none."""
     owner, arguments, call = None, {}, ""
     is_validation = False
-    for frame in _frames(20):
-        name = frame.f_code.co_name
-        if owner is None and name == "__init__" and "steps_per_execution" in frame.f_locals:
-            owner, arguments = frame.f_locals.get("self"), frame.f_locals
+    for frame in _keras_frames():
+        name, found = frame.f_code.co_name, frame.f_locals
+        if owner is None and name == "__init__" and "steps_per_execution" in found:
+            owner, arguments = found.get("self"), found
         if name in _CALLS:
             call = _CALLS[name]
             # `fit` makes the iterator of its validation data once it has that of the training data.
-            is_validation = call == "fit" and "epoch_iterator" in frame.f_locals
+            is_validation = call == "fit" and "epoch_iterator" in found
             break
-    if owner is None:
+    if not _is_epoch_iterator(owner):
         return None
-    given = tuple(n for n in ("y", "sample_weight") if arguments.get(n) is not None)
     return owner, Role(
         call="evaluate" if is_validation else call or "fit",
         steps=arguments.get("steps_per_epoch"),
         class_weight=arguments.get("class_weight"),
-        batch_size=arguments.get("batch_size"),
-        refused=given,
+        # For validation data this is the `batch_size` of `fit`, which is meant for the training data.
+        batch_size=None if is_validation else arguments.get("batch_size"),
+        refused=tuple(n for n in ("y", "sample_weight") if arguments.get(n) is not None),
+        is_validation=is_validation,
     )
+
+
+def validation_of_fit() -> tuple[Any, Role] | None:
+    """Return the data that `fit`, which is just called, will validate on, and how; None if there is none."""
+    for frame in _keras_frames():
+        if frame.f_code.co_name != "fit":
+            continue
+        given = frame.f_locals.get("validation_data")
+        parts = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if given is None or not parts:
+            return None
+        names = [
+            name
+            for name, part in zip(("y", "sample_weight"), parts[1:], strict=False)
+            if part is not None
+        ]
+        return parts[0], Role(
+            call="evaluate",
+            steps=frame.f_locals.get("validation_steps"),
+            batch_size=frame.f_locals.get("validation_batch_size"),
+            refused=tuple(names),
+        )
+    return None
 
 
 def current_call() -> str:
     """Return 'fit', 'evaluate', 'predict', 'build' for a read that only builds the model, or ''."""
-    for frame in _frames(_DEPTH):
+    for frame in _keras_frames():
         call = _CALLS.get(frame.f_code.co_name)
-        if call is not None and "keras" in frame.f_code.co_filename:
+        if call is not None:
             return call
     return ""
+
+
+def life_of_call() -> Any:
+    """Return what lives as long as the call of Keras that reads, and no longer: its list of callbacks; or None."""
+    for frame in _keras_frames():
+        if _CALLS.get(frame.f_code.co_name, "build") != "build":
+            found = frame.f_locals.get("callbacks")
+            return found if hasattr(found, "callbacks") else None
+    return None
+
+
+def is_splitting() -> bool:
+    """Whether `validation_split` was given, and Keras looks whether the data can be split."""
+    return any(frame.f_code.co_name == "train_validation_split" for frame in _keras_frames())
 
 
 def is_building() -> bool:
@@ -86,17 +140,32 @@ def is_building() -> bool:
     for frame in sys._current_frames().values():  # noqa: SLF001  # there is no other way to other threads
         at: FrameType | None = frame
         while at is not None:
-            if _CALLS.get(at.f_code.co_name) == "build" and "keras" in at.f_code.co_filename:
+            if _CALLS.get(at.f_code.co_name) == "build" and _is_of_keras(at):
                 return True
             at = at.f_back
     return False
 
 
-def _frames(count: int) -> list[FrameType]:
-    """Return the frames above the function that called this one."""
-    found: list[FrameType] = []
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # there is no other way to a frame
-    while frame is not None and len(found) < count:
-        found.append(frame)
+def _keras_frames() -> Iterator[FrameType]:
+    """Yield the frames of Keras that led to a call of the adapter; none if someone else called it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # there is no other way to a frame
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
-    return found
+    while frame is not None and _is_of_keras(frame):
+        yield frame
+        frame = frame.f_back
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("penstock.")
+
+
+def _is_of_keras(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("keras.")
+
+
+def _is_epoch_iterator(owner: Any) -> bool:
+    return any(
+        each.__name__ == "EpochIterator" and each.__module__.startswith("keras.")
+        for each in type(owner).__mro__
+    )

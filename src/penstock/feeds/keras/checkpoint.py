@@ -189,8 +189,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     def _save(self, epoch: int, steps_done: int, state: Any, *, is_stopped: bool = False) -> None:
         self._since_save = 0
-        if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()  # On JAX the weights live outside the model during an epoch.
+        # On JAX the weights live outside the model during an epoch. The method's name is another since Keras 3.16.
+        for name in ("jax_state_sync", "state_sync"):
+            getattr(self.model, name, lambda: None)()
         variables = [*self._variables(), *self.model.metrics_variables]
         values = [np.asarray(keras.ops.convert_to_numpy(v.value)) for v in variables]
         optimizer = self.model.optimizer

@@ -76,15 +76,15 @@ def _device(spec: Any) -> tuple[Device, Convert]:
         return jax_device, jax_device.put
     if backend == "torch":
         import torch
-        from keras.src.backend.torch.core import get_device
 
+        from penstock.feeds.keras.on_torch import torch_core
         from penstock.feeds.torch.arrays import keras_converter
         from penstock.feeds.torch.device import TorchDevice
 
         leaves, structure = flatten(spec)
         put = leafwise(structure, [keras_converter(leaf) for leaf in leaves])
         assert put is not None
-        return TorchDevice(torch.device(get_device())), put
+        return TorchDevice(torch.device(torch_core().get_device())), put
     import tensorflow as tf
 
     from penstock.feeds.tf.device import TfDevice

@@ -1,17 +1,21 @@
 """to_keras(): what `fit`, `evaluate` and `predict` read from, on each of Keras' backends."""
 
+import contextlib
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+
+from penstock.feeds.keras.release import missing_keras, warn_of_unknown_release
 
 try:
     import keras
     from keras.src.trainers.data_adapters import get_data_adapter
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 except ImportError as error:
-    raise ImportError("to_keras needs keras: pip install 'penstock[keras]'") from error
+    raise missing_keras(error) from error
 
 import numpy as np
 
@@ -20,6 +24,7 @@ from penstock.core.nest import flatten
 from penstock.core.rows import ENDLESS
 from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
+from penstock.errors import warn_user
 from penstock.feeds.base import Feed, standing
 from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
@@ -30,6 +35,7 @@ from penstock.feeds.keras.device_choice import KerasResidency
 from penstock.feeds.keras.predict import Predictions, normalization, predict_to
 from penstock.feeds.keras.preparing import check_parts, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
+from penstock.feeds.keras.readers import Reader
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
@@ -53,6 +59,22 @@ class Resume:
         return self.state.element if role.steps is None else 0
 
 
+@dataclass(slots=True, eq=False)
+class Begun:
+    """What Keras is about to read for: the epoch that it has begun, or the build of a model."""
+
+    call: str = ""
+    """'fit', 'evaluate', 'predict', 'build', or '' where that can't be seen."""
+    reader: Reader | None = None
+    is_unread: bool = False
+    """Whether an epoch was begun, and no pass opened for it yet: one pass is the epoch, any more are probes."""
+
+    @property
+    def role(self) -> Role | None:
+        """What the reader reads for."""
+        return None if self.reader is None else self.reader.role
+
+
 class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     """A dataset as Keras reads it. Each epoch of `fit` reads the dataset's next; `evaluate` reads epoch 0."""
 
@@ -73,10 +95,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         # Called only for its checks: errors come here rather than in `fit`.
         preparation(self._node, class_weight, keras.backend.floatx())
         self._home = KerasResidency(source, class_weight, device_memory)
-        self._roles: weakref.WeakKeyDictionary[Any, Role] = weakref.WeakKeyDictionary()
-        self._now: tuple[str, Role | None, weakref.ref[Any] | None] = ("", None, None)
+        if self._total == 0:
+            raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
+        self._readers: weakref.WeakKeyDictionary[Any, Reader] = weakref.WeakKeyDictionary()
+        self._begun = Begun()
         self._resume: Resume | None = None
         self._is_recorded = False
+        self._uncounted: Pass | None = None
+        """A pass that no epoch of Keras was begun for: one more epoch if it was read to its end, else a probe."""
         self._last: Pass | None = None
         self.training: Pass | None = None
         """What `fit` reads from at the moment, or read from last."""
@@ -89,15 +115,31 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         found = keras_calls.new_epoch_iterator()
         if found is not None:
             owner, role = found
-            self._check(role)
-            self._roles[owner] = role
+            self.check(role)
+            if role.call == "fit":
+                _check_validation()
+            reader = Reader(owner, role, (self._resume, self.training))
+            self._readers[owner] = reader
         else:
-            owner = keras_calls.epoch_iterator()
-            known = None if owner is None else self._roles.get(owner)
-            if known is None:
+            asking = self._reader()
+            if asking is None:
                 return self._total
-            role = known
-        return None if _is_continued(role) else self._total
+            reader = asking
+            if keras_calls.is_reset():
+                self._start_over(reader)
+        return None if reader.role.is_continued else self._total
+
+    def _reader(self) -> Reader | None:
+        """Return the reader that asks, if it is one of Keras."""
+        owner = keras_calls.epoch_iterator()
+        return None if owner is None else self._readers.get(owner)
+
+    def _start_over(self, reader: Reader) -> None:
+        """Forget what was read before the first epoch, in whichever way Keras did that, to build its model."""
+        reader.close()
+        self._begun, self._uncounted = Begun(), None
+        if reader.role.call == "fit":
+            self._resume, self.training = reader.before
 
     @property
     def batch_size(self) -> int | None:
@@ -116,11 +158,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def on_epoch_begin(self) -> None:
         """Note which call of Keras is about to read, and correct the number of steps that it will take."""
-        owner, call = keras_calls.epoch_iterator(), keras_calls.current_call()
-        role = None if owner is None else self._roles.get(owner)
-        self._now = (call, role, None if owner is None else weakref.ref(owner))
-        if role is None or call == "build":
+        reader, call = self._reader(), keras_calls.current_call()
+        self._begun = Begun(call, reader, is_unread=True)
+        if reader is None or call == "build":
             return
+        reader.live_as_long_as(keras_calls.life_of_call())
+        owner, role = reader.owner, reader.role
+        if not role.is_continued:
+            reader.close()
         resume = self._resume if call == "fit" else None
         done = 0 if resume is None else resume.steps_before(role)
         if role.steps is not None:
@@ -130,13 +175,26 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         else:
             owner._num_batches = self._total - done  # noqa: SLF001  # Keras' own count
 
+    def on_epoch_end(self) -> None:
+        """Close what was read in the epoch, unless the next one goes on with it."""
+        reader = self._reader()
+        if reader is not None and not reader.role.is_continued:
+            reader.close()
+
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Return an iterator over batches of NumPy arrays."""
-        yield from self.open(is_streamed=True)
+        return self._batches(None, is_streamed=True)
 
-    def get_jax_iterator(self) -> Iterator[Any]:
-        """Return an iterator over batches; JAX takes aligned NumPy arrays without a copy."""
-        return self._batches(None)
+    def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
+        """Return an iterator over batches, `super_batch` of them at a time; JAX takes aligned memory without a copy."""
+        batches = self._batches(None)
+        if not super_batch:
+            return batches
+        import jax.numpy as jnp
+        from keras.src.trainers.data_adapters.data_adapter_utils import super_batch_iterator
+
+        stacked: Iterator[Any] = super_batch_iterator(batches, super_batch, stack_fn=jnp.stack)
+        return stacked
 
     def get_torch_dataloader(self) -> Any:
         """Return an iterable of batches of torch tensors, which share the memory of ours."""
@@ -159,13 +217,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         from penstock.feeds.keras.on_tensorflow import is_on_one_device, is_plain
         from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 
-        owner = keras_calls.epoch_iterator()
+        reader, owner = self._reader(), keras_calls.epoch_iterator()
         if is_plain(owner, self._node.spec):
             return _Iterable(lambda: self._tf_batches(tf))
-        role = None if owner is None else self._roles.get(owner)
+        role = None if reader is None else reader.role
         if not is_on_one_device(owner) and self._home.chosen.data is not None:
             self._home.stream_because("a strategy of tf.distribute spreads each batch over devices")
-        is_continued = role is not None and _is_continued(role)
+        is_continued = role is not None and role.is_continued
         weights = self._weights(role)
         data = self._home.data(weights)
         if data is None:
@@ -239,9 +297,22 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def close(self) -> None:
         """End what is still being read, and let go of what is on the device."""
-        if self._last is not None:
-            self._last.close()
+        for reader in list(self._readers.values()):
+            reader.close()
+        for reading in (self._last, self._uncounted):
+            if reading is not None:
+                reading.close()
         self.residency.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse `validation_split` with the cure: Keras looks for `__array__` to see whether it can split the data."""
+        if name == "__array__" and keras_calls.is_splitting():
+            raise ValueError(
+                "validation_split takes rows from arrays, and a penstock feed has batches; split the dataset:\n"
+                "  wrong: model.fit(ds.batch(32).to_keras(), validation_split=0.1)\n"
+                "  right: model.fit(ds.skip(n).batch(32).to_keras(), validation_data=ds.take(n).batch(32).to_keras())"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- for the checkpoint -------------------------------------------------------------------
 
@@ -259,7 +330,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def example(self) -> Any:
         """Return a batch of zeros, which takes no memory, for the model to be built with."""
-        leaves, structure = flatten(self._spec(self._now[1]))
+        leaves, structure = flatten(self._spec(self._begun.role))
         size = self.batch_size or 1
         return structure.unflatten(
             [
@@ -272,7 +343,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     # -- reading ------------------------------------------------------------------------------
 
-    def _check(self, role: Role) -> None:
+    def check(self, role: Role) -> None:
         """Raise, before training starts, if the arguments of the call can't work."""
         if role.refused:
             raise ValueError(
@@ -286,24 +357,22 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
                 f"leave it out, or write .batch({role.batch_size})."
             )
         total = self._total
-        if total == 0:
-            raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
         if role.steps is None and self._node.is_endless:
-            name = {"fit": "steps_per_epoch"}.get(role.call, "steps")
+            name = {"fit": "steps_per_epoch"}.get(role.call, "steps (validation_steps in fit)")
             raise ValueError(
                 f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
                 f"does, with {name}=..., or leave repeat() out."
             )
-        if (
-            role.call != "fit"
-            and role.steps is not None
-            and total is not None
-            and role.steps > total
-        ):
-            raise ValueError(
+        if role.call != "fit" and total is not None and (role.steps or 0) > total:
+            problem = (
                 f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
                 "leave the number of steps out to read all of them."
             )
+            if not role.is_validation:
+                raise ValueError(problem)
+            # An epoch of training is done by now. All batches that there are can be read.
+            warn_user(problem)
+            role.steps = total
         preparation(self._node, self._weights(role), keras.backend.floatx())
 
     def _weights(self, role: Role | None) -> dict[int, float] | None:
@@ -325,50 +394,94 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         # Keras' training loop does not notice when a plain iterator ends: it goes on as if a batch had come.
         raise tf.errors.OutOfRangeError(None, None, "the last batch was read")
 
-    def _batches(self, converter: Callable[[Any], Convert | None] | None) -> Iterator[Any]:
-        """Yield the batches of one pass; nothing is opened before the first is asked for."""
-        yield from self.open(converter)
+    def _batches(
+        self, converter: Callable[[Any], Convert | None] | None, *, is_streamed: bool = False
+    ) -> Iterator[Any]:
+        """Return an iterator over one pass; nothing is opened before the first batch is asked for."""
+        if keras_calls.current_call() == "build":
+            # Keras may read a batch to build its model without saying that an epoch begins.
+            self._begun = Begun("build", self._reader())
+        return self._reading(converter, is_streamed=is_streamed)
+
+    def _reading(
+        self, converter: Callable[[Any], Convert | None] | None, *, is_streamed: bool
+    ) -> Iterator[Any]:
+        begun = self._now()
+        if begun.call != "build":
+            yield from self._open(begun, converter, is_streamed=is_streamed)
+            return
+        # The pass is closed before its batch is handed out: nobody would tell if the build of the model failed.
+        with contextlib.closing(self._open(begun, converter)) as reading:
+            first = list(itertools.islice(reading, 1))
+        yield from first
+        # Keras asks for no more. If a release does, it gets what follows.
+        yield from itertools.islice(self._open(begun, converter), 1, None)
 
     def open(
         self,
         converter: Callable[[Any], Convert | None] | None = None,
         *,
-        is_streamed: bool = False,
         numbers_of: Resident | None = None,
     ) -> Pass:
-        """Return the pass for the call of Keras that `on_epoch_begin` noted last.
+        """Return the pass for the epoch that Keras has begun, or for whatever else it reads.
 
         With `numbers_of`, which is data on the device, the pass gives out row numbers instead of batches.
         """
-        call, role, owner = self._now
+        return self._open(self._now(), converter, numbers_of=numbers_of)
+
+    def _now(self) -> Begun:
+        """Return what is read for: as noted last, unless that call of Keras is over."""
+        if self._begun.reader is not None and self._begun.reader.is_over:
+            self._begun = Begun()
+        return self._begun
+
+    def _open(
+        self,
+        begun: Begun,
+        converter: Callable[[Any], Convert | None] | None = None,
+        *,
+        is_streamed: bool = False,
+        numbers_of: Resident | None = None,
+    ) -> Pass:
+        role, reader = begun.role, begun.reader
         weights = self._weights(role)
         data = numbers_of
-        if data is None and call != "build" and not is_streamed:
+        if data is None and begun.call != "build" and not is_streamed:
             data = self._home.data(weights)
         if data is None:
-            prepare = self._preparation(role, converter, is_counted=call != "build")
+            prepare = self._preparation(role, converter, is_counted=begun.call != "build")
         else:
             prepare = None if numbers_of is not None else self._home.trim(weights)
         make = partial(Pass, self.source, prepare, data=data, by_number=numbers_of is not None)
-        if call not in ("fit", ""):
-            first = State(fingerprint(self._node), 0)
-            reading = make(begin=self._next_state() if call == "build" else first)
+        if begun.call == "build":
+            reading = make(begin=self._next_state())
+        elif begun.call in ("evaluate", "predict"):
+            reading = make(begin=State(fingerprint(self._node), 0))
         else:
-            begin, self._resume = self._next_state(), None
-            reading = make(
-                begin=begin,
-                is_continued=role is not None and _is_continued(role),
-                is_recorded=self._is_recorded,
-            )
-            self.training = reading
-        if role is not None and role.steps is None and self._total is None:
-            reading.on_last = lambda count: _set_num_batches(owner, count)
-        alive = None if owner is None else owner()
-        if alive is not None:
-            # Keras does not tell the adapter when it ends. Its iterator is collected then: close the pass.
-            weakref.finalize(alive, reading.close)
-        if call != "build":
+            reading = self._open_training(make, begun)
+        if reader is not None:
+            if reader.role.steps is None and self._total is None:
+                reading.on_last = reader.set_num_batches
+            reader.reads(reading)
+        if begun.call != "build":
             self._last = reading
+        return reading
+
+    def _open_training(self, make: Callable[..., Pass], begun: Begun) -> Pass:
+        """Return the next epoch of `fit`. Only the first pass after Keras began an epoch is sure to be one."""
+        if self._uncounted is not None and self._uncounted.is_ended:
+            self._resume, self.training = None, self._uncounted
+        self._uncounted = None
+        reading = make(
+            begin=self._next_state(),
+            is_continued=begun.role is not None and begun.role.is_continued,
+            is_recorded=self._is_recorded,
+        )
+        if begun.is_unread:
+            begun.is_unread = False
+            self._resume, self.training = None, reading
+        else:
+            self._uncounted = reading
         return reading
 
     def _preparation(
@@ -404,15 +517,11 @@ class _Iterable:
         return self._iterate()
 
 
-def _is_continued(role: Role) -> bool:
-    """Whether epochs of Keras are not epochs of the dataset, so that one pass goes on across both."""
-    return role.call == "fit" and role.steps is not None
-
-
-def _set_num_batches(owner: "weakref.ref[Any] | None", count: int) -> None:
-    alive = None if owner is None else owner()
-    if alive is not None:
-        alive._num_batches = count  # noqa: SLF001  # So that Keras stops there, and does not warn.
+def _check_validation() -> None:
+    """Raise when `fit` is called, and not an epoch later, if it can't validate on a feed that it was given."""
+    found = keras_calls.validation_of_fit()
+    if found is not None and isinstance(found[0], KerasFeed):
+        found[0].check(found[1])
 
 
 def keras_feed(
@@ -422,6 +531,7 @@ def keras_feed(
     device_memory: int | str | None = None,
 ) -> KerasFeed | PyDatasetFeed:
     """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset, which always streams."""
+    warn_of_unknown_release(keras.__version__)
     feed = KerasFeed(source, class_weight=class_weight, device_memory=device_memory)
     try:
         is_taken = get_data_adapter(feed) is feed

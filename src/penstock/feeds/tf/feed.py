@@ -1,5 +1,6 @@
 """to_tf(): a true tf.data.Dataset, for every strategy and every tf.data method."""
 
+import weakref
 from typing import Any
 
 try:
@@ -34,6 +35,10 @@ class _Epochs:
         self.is_whole = True
         """Whether the next epoch has all of its batches."""
         self.last: Pass | None = None
+        """The pass that was opened last."""
+        self.current: Pass | None = None
+        """The same, unless a state was given since."""
+        self._opened: list[weakref.ref[Pass]] = []
 
     def open(self) -> Pass:
         begin = self.next
@@ -48,9 +53,25 @@ class _Epochs:
         opened = Pass(
             self.source, prepare, begin, is_recorded=True, data=data, by_number=data is not None
         )
+        self._opened = [each for each in self._opened if not _is_over(each)]
+        self._opened.append(weakref.ref(opened))
         if is_epoch:
-            self.last = opened
+            self.last = self.current = opened
         return opened
+
+    def resume(self, state: State) -> None:
+        self.next, self.is_whole, self.current = state, state.element == 0, None
+
+    def close(self) -> None:
+        for each in self._opened:
+            reading = each()
+            if reading is not None:
+                reading.close()
+
+
+def _is_over(reading: "weakref.ref[Pass]") -> bool:
+    found = reading()
+    return found is None or found.is_closed
 
 
 class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no types
@@ -95,11 +116,25 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         # How many batches were used of what TensorFlow reads ahead, only its consumer knows.
         return f"reading epoch {last.epoch}, next {text}"
 
-    def state(self, count: int) -> StateDict:
-        """Return the state after the first `count` batches of the iteration that was started last."""
-        if self._epochs.last is None:
-            raise ValueError("there is no state before the dataset was iterated.")
-        return self._epochs.last.state_after(count).to_dict()
+    def state(self, count: int | None = None) -> StateDict:
+        """Return the state after the first `count` batches of the iteration that was started last.
+
+        Before the first iteration, and after `resume`, it is where the next one begins, and needs no count.
+        """
+        last = self._epochs.current
+        if last is None and not count:
+            return self._epochs.next.to_dict()
+        if last is None:
+            raise ValueError(
+                f"there is no state after {count} batches before the dataset was iterated (or iterated again, after "
+                "resume); iterate first, or leave the count out."
+            )
+        if count is None:
+            raise ValueError(
+                "TensorFlow reads ahead, so that only you know how many batches of this iteration were used: "
+                "give their number, state(count)."
+            )
+        return last.state_after(count).to_dict()
 
     def resume(self, state: StateDict) -> None:
         """Let the next iteration go on from a state of this dataset.
@@ -107,8 +142,7 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         Call it before other datasets are made of this one: those fix how many batches it has. Keras' `fit`
         warns of the first epoch, which is shorter; on a feed of `to_keras()` it does not.
         """
-        self._epochs.next = self._state_to_resume(state)
-        self._epochs.is_whole = self._epochs.next.element == 0
+        self._epochs.resume(self._state_to_resume(state))
 
     def report(self) -> Report | None:
         """Return what the epoch read last has done; None before the first."""
@@ -117,8 +151,7 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
 
     def close(self) -> None:
         """End what is still being read, and let go of what is on the device."""
-        if self._epochs.last is not None:
-            self._epochs.last.close()
+        self._epochs.close()
         self.residency.close()
 
 

@@ -29,9 +29,10 @@ def keras_converter(spec: ArraySpec) -> Callable[[Any], Any]:
     """Return the function that makes a tensor of a leaf of a batch, on the device of Keras."""
     import keras
     import torch
-    from keras.src.backend.torch.core import get_device
 
-    device = torch.device(get_device())
+    from penstock.feeds.keras.on_torch import torch_core
+
+    device = torch.device(torch_core().get_device())
     if spec.numpy_dtype.name not in _SHARED:
         convert: Callable[[Any], Any] = keras.ops.convert_to_tensor
         return convert
