@@ -21,7 +21,7 @@ from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
 from penstock.core.resources import Resources
 from penstock.core.tally import Tally
-from penstock.memory import Allocate, allocate_plain, buffer_nbytes
+from penstock.memory import Allocate, Hold, allocate_plain, buffer_nbytes, hold_plain
 
 RowSet = slice | Index
 """Row numbers: a slice without a step, which is cheap to read, or an array."""
@@ -101,6 +101,8 @@ class Context:
     """For nodes whose function runs in worker processes: what runs it, by the id of the node."""
     skipped: Tally = field(default_factory=Tally)
     """Where nodes that skip bad rows add their errors."""
+    hold: Hold = hold_plain
+    """Counts memory that a library takes for itself; raises if the budget has no room for it."""
 
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""
@@ -221,6 +223,10 @@ class Node(ABC):
     def notes(self) -> tuple[str, ...]:
         """Return what a user should know before the run, for `explain()`."""
         return ()
+
+    def heaviest(self) -> str:
+        """Return the row that takes most of the memory, for a budget that is too small; '' if they are alike."""
+        return ""
 
     def cautions(self) -> tuple[str, ...]:
         """Return what a user must know even without asking: the first stream of this node warns of it."""

@@ -8,6 +8,8 @@ from penstock.io.reader import Reader
 
 _PAGE_NBYTES = 1 << 16
 _MOST_PAGES = 16  # 1 MB for the small reads of a library that looks through its headers.
+PAGES_NBYTES = _MOST_PAGES * _PAGE_NBYTES
+"""What a file holds in memory for small reads."""
 
 
 class SeekableFile(io.RawIOBase):

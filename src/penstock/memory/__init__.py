@@ -2,18 +2,28 @@
 
 from penstock.memory.budget import default_budget, format_nbytes, parse_nbytes
 from penstock.memory.ledger import Account, Ledger, process_ledger
-from penstock.memory.pool import ALIGNMENT, Allocate, Pool, allocate_plain, buffer_nbytes
+from penstock.memory.pool import (
+    ALIGNMENT,
+    Allocate,
+    Hold,
+    Pool,
+    allocate_plain,
+    buffer_nbytes,
+    hold_plain,
+)
 
 __all__ = [
     "ALIGNMENT",
     "Account",
     "Allocate",
+    "Hold",
     "Ledger",
     "Pool",
     "allocate_plain",
     "buffer_nbytes",
     "default_budget",
     "format_nbytes",
+    "hold_plain",
     "parse_nbytes",
     "process_ledger",
 ]

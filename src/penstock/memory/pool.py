@@ -2,9 +2,11 @@
 
 import contextlib
 import mmap
+import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from penstock.memory.ledger import Account, process_ledger
 
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
+Hold = Callable[[int], AbstractContextManager[None]]
+"""Counts bytes that a library takes for itself, for as long as the context lasts."""
 ALIGNMENT = 64
 """Arrays start on multiples of this many bytes (a cache line), so that frameworks need not copy them."""
 _RESERVE_NBYTES = 256 << 20  # Enough for the blocks and windows of one stream.
@@ -134,6 +138,8 @@ class Pool:
         self._idle: list[_Buffer] = []
         self._out: set[_Loan] = set()
         self._returned: deque[_Loan] = deque()
+        self._num_holds = 0
+        self._hold_ended = threading.Condition(self._lock)
 
     def lease(self, nbytes: int) -> Bytes:
         """Return `nbytes` of memory that nothing else refers to; its buffer counts as mapped until it comes back."""
@@ -152,6 +158,33 @@ class Pool:
             loan.buffer = buffer
             self._out.add(loan)
         return np.asarray(lease)
+
+    @contextlib.contextmanager
+    def hold(self, nbytes: int) -> Iterator[None]:
+        """Count memory that is not ours, such as what a decoder allocates, as mapped for a while.
+
+        If there is no room, it waits for what other threads hold, which they give back soon. Not for more than
+        that: blocks may wait for this very thread. A thread must not hold twice at once.
+        """
+        with self._hold_ended:
+            while True:
+                self._settle()
+                try:
+                    self._make_room(nbytes)
+                    break
+                except BudgetError:
+                    if not self._num_holds:
+                        raise
+                self._hold_ended.wait()
+            self.account.charge(nbytes)
+            self._num_holds += 1
+        try:
+            yield
+        finally:
+            with self._hold_ended:
+                self.account.mapped -= nbytes
+                self._num_holds -= 1
+                self._hold_ended.notify_all()
 
     def write_off(self, leases: Iterable["weakref.ref[Lease]"]) -> None:
         """Count the buffers of a delivered block that the consumer still refers to as held by the consumer."""
@@ -205,3 +238,8 @@ def allocate_plain(nbytes: int) -> Bytes:
     room = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -room.__array_interface__["data"][0] % ALIGNMENT
     return room[start : start + nbytes]
+
+
+def hold_plain(nbytes: int) -> AbstractContextManager[None]:  # noqa: ARG001  # As every `Hold` has it.
+    """Count nothing: outside a stream there is no ledger."""
+    return contextlib.nullcontext()

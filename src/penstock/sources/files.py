@@ -42,7 +42,9 @@ FORMATS: dict[FormatName, Format] = {
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
     "csv": Format((".csv", ".tsv"), "csv.first_look"),
     "text": Format((".txt",), "text"),
-    "images": Format((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images"),
+    "images": Format(
+        (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images.rows"
+    ),
 }
 _NAMES_SHOWN = 3
 _MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of images.

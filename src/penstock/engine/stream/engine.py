@@ -98,6 +98,7 @@ class Engine:
             plan.scratch,
             self._place(plan),
             self.skipped,
+            self.pool.hold,
         )
         for node in walk(plan.node):
             for error in node.skipped_files:
@@ -137,7 +138,8 @@ class Engine:
             nbytes = sum(shared_nbytes(node, 1, 1) for node in nodes)
             names = ", ".join(node.stage.describe() for node in nodes)
             why += f", and {format_nbytes(nbytes)} that the workers of {names} share"
-        return why
+        heavy = [text for node in walk(plan.node) if (text := node.heaviest())]
+        return "; ".join([why, *heavy])
 
     def _place(self, plan: Plan) -> "dict[int, remote.RemoteMap]":
         """Decide where the user's functions run, and start the worker processes for them."""

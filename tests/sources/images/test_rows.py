@@ -167,7 +167,7 @@ def test_an_image_that_claims_too_many_pixels_is_refused_unread(tmp_path: Path) 
 def test_an_image_of_another_size_than_those_looked_at_is_named(
     tmp_path: Path, monkeypatch
 ) -> None:
-    import penstock.sources.images as images
+    import penstock.sources.images.rows as images
 
     monkeypatch.setattr(images, "_MOST_LOOKED_AT", 2)
     for number in range(6):

@@ -1,24 +1,26 @@
 """Folders of images: a row is an image and its label, the folder it lies in. Decoded on threads."""
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import Array
-from penstock.core.blocks import Block, Pieces
+from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed, column_of
 from penstock.core.digests import array_digest
 from penstock.core.evidence import Evidence
-from penstock.core.fields import Field
+from penstock.core.fields import Field, tops_of
 from penstock.core.optional import require
 from penstock.core.rows import Context, RowSet, as_index
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError, FileError, SpecMismatchError
+from penstock.errors import BudgetError, SpecMismatchError
 from penstock.io.location import Location
-from penstock.io.open import open_reader
-from penstock.io.seekable import SeekableFile
+from penstock.memory import format_nbytes
+from penstock.sources.images.decoding import HEAD_NBYTES, Picture
 from penstock.sources.reading.bad_rows import BadRun, SkippableRows
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.parts import (
@@ -31,18 +33,8 @@ from penstock.sources.reading.parts import (
 )
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
-_MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
-# An image is opened as what its name says, and as nothing else: Pillow would run Ghostscript for an EPS of any name.
-_PILLOW_FORMATS = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".png": "PNG",
-    ".bmp": "BMP",
-    ".webp": "WEBP",
-    ".gif": "GIF",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-}
+_ROW_NBYTES = 24  # What an image takes in a block besides its pixels, where they differ in size.
+_MOST_LOOKED_AT_AFAR = 16  # Of images behind URLs that get a size anyway: each is a request.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
@@ -81,6 +73,8 @@ class ImageRows(SkippableRows):
         # The classes of all files: skipping a bad image must not change the number of a class.
         self.classes = tuple(sorted({_label(location) for location in locations}))
         self.is_sampled = False
+        self.largest: _Look | None = None
+        """Of the images that were looked at, the one that takes most to decode."""
         image = self._image_field(request) if "image" in names else Field(ArraySpec((), np.int64))
         self.num_rows = len(self.locations)
         numbers = {label: number for number, label in enumerate(self.classes)}
@@ -93,18 +87,35 @@ class ImageRows(SkippableRows):
     def _image_field(self, request: Request) -> Field:
         """Return the field of the images, from the sizes of some; bad ones among these are skipped."""
         if self.size is not None:
+            self._look_for_largest()
             return Field(ArraySpec((*self.size, 3), np.uint8))
         step = -(-len(self.locations) // _MOST_LOOKED_AT)
         looked_at = self.locations[::step]
         self.is_sampled = step > 1
-        good, sizes = attempt_each(looked_at, _size_of, request)
+        good, looks = attempt_each(looked_at, lambda one: _look(one, None), request)
+        self.largest = max(looks, key=lambda look: look.nbytes)
         if len(good) < len(looked_at):
             bad_urls = {one.url for one in looked_at} - {one.url for one in good}
             self.locations = [one for one in self.locations if one.url not in bad_urls]
+        sizes = [(look.height, look.width) for look in looks]
         if len(set(sizes)) == 1:
             return Field(ArraySpec((*sizes[0], 3), np.uint8))
-        mean = sum(height * width * 3 for height, width in sizes) // len(sizes)
-        return Field(ArraySpec((None, None, 3), np.uint8), estimate=mean + 24)
+        rows = [height * width * 3 + _ROW_NBYTES for height, width in sizes]
+        tops = () if self.is_sampled else tops_of(rows)
+        mean = sum(rows) // len(rows)
+        return Field(ArraySpec((None, None, 3), np.uint8), estimate=mean, tops=tops)
+
+    def _look_for_largest(self) -> None:
+        """Find out what decoding takes; an image that can't be opened is an error when it is read."""
+        is_remote = self.locations[0].is_remote
+        most = _MOST_LOOKED_AT_AFAR if is_remote else _MOST_LOOKED_AT
+        step = -(-len(self.locations) // most)
+        self.is_sampled = step > 1
+        for location in self.locations[::step]:
+            with suppress(*BAD):
+                look = _look(location, self.size)
+                if self.largest is None or look.nbytes > self.largest.nbytes:
+                    self.largest = look
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read and decode the images one after the other; threads do so side by side."""
@@ -117,11 +128,7 @@ class ImageRows(SkippableRows):
             for slot, row in enumerate(index.tolist()):
                 if context.executor.is_closing:
                     return
-                image = self._decoded(self.locations[row], row)
-                if isinstance(sink, Pieces):
-                    sink.at(np.array([slot])).add(_column(image, sink, context))
-                else:
-                    sink.put_row(slot, image)
+                self._decode(row, context, partial(_put, sink, slot, context))
 
     def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
         """Yield the images that can't be decoded."""
@@ -129,25 +136,59 @@ class ImageRows(SkippableRows):
             if context.executor.is_closing:
                 return
             try:
-                self._decoded(self.locations[row], row)
+                self._decode(row, context, _forget)
             except BAD as error:
                 yield BadRun(row, row + 1, str(self.locations[row]), bad(error))
 
-    def _decoded(self, location: Location, row: int) -> Array:
-        image = _decode(location, self.size)
+    def _decode(self, row: int, context: Context, put: Callable[[Array], None]) -> None:
+        """Decode one image, and put it somewhere; what both take is counted, or refused before it is taken."""
+        location = self.locations[row]
+        what = "opening it"
+        nbytes = min(location.size, HEAD_NBYTES)
+        try:
+            with context.hold(nbytes):
+                picture = Picture(location, self.size)
+            with picture:
+                what = f"decoding its {picture.width} x {picture.height} pixels"
+                nbytes = picture.nbytes
+                with context.hold(nbytes):
+                    image = picture.pixels()
+                    self._check_shape(image, location)
+                    put(image)
+        except BudgetError as error:
+            budget = context.budget or 0
+            raise BudgetError(
+                f"{location}: {what} takes {format_nbytes(nbytes)}, more than the memory budget of "
+                f"{format_nbytes(budget)} has left. Write with_options(memory={2 * (budget + nbytes)}), or more, "
+                "or make the image smaller."
+            ) from error
+
+    def _check_shape(self, image: Array, location: Location) -> None:
         if not self.image.spec.admits(image.shape):
             raise SpecMismatchError(
                 f"{location}: is {image.shape[0]} x {image.shape[1]}, and the others that were looked at are "
                 f"{self.image.spec.shape[0]} x {self.image.spec.shape[1]}; give them one size: "
                 f"from_files(..., size=({self.image.spec.shape[0]}, {self.image.spec.shape[1]}))."
             )
-        return image
 
     def staging_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of an image as it lies in its file, decoded, and in its final size."""
-        largest = max((location.size for location in self.locations), default=0)
-        decoded = 8 * self.image.nbytes  # An image may be far larger than the size that is wanted.
-        return largest + max(decoded, 1 << 20)
+        """Return the bytes of the largest image while it is decoded, and of images on their way to the block."""
+        if "image" not in self.names:
+            return 0
+        heaviest = 1 << 20 if self.largest is None else self.largest.nbytes
+        header = min(HEAD_NBYTES, max((one.size for one in self.locations), default=0))
+        moving = 0 if self.image.storage_shape else 2 * self.block_nbytes(num_rows)
+        return max(heaviest, header) + moving
+
+    def heaviest(self) -> str:
+        """Return the largest of the images that were looked at."""
+        if self.largest is None:
+            return ""
+        look = self.largest
+        return (
+            f"decoding {look.name}, {look.width} x {look.height} pixels, takes "
+            f"{format_nbytes(look.nbytes)}"
+        )
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the file."""
@@ -181,70 +222,29 @@ def _label(location: Location) -> str:
     return location.url.rstrip("/").rpartition("/")[0].rpartition("/")[2]
 
 
-def _column(image: Array, sink: Pieces, context: Context) -> Any:
-    return column_of([image], sink.spec, context.allocate, aligned=False)
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the header of an image tells."""
+
+    name: str
+    height: int
+    width: int
+    nbytes: int
+    """What decoding it takes."""
 
 
-def _formats_of(location: Location) -> list[str]:
-    """Return what an image may be, in Pillow's words: what its name says; any of ours if it says nothing."""
-    claimed = _PILLOW_FORMATS.get(location.suffix)
-    return sorted({*_PILLOW_FORMATS.values()}) if claimed is None else [claimed]
+def _look(location: Location, size: tuple[int, int] | None) -> _Look:
+    with Picture(location, size) as picture:
+        return _Look(str(location), picture.height, picture.width, picture.nbytes)
 
 
-def _opened(location: Location, reader: Any) -> Any:
-    image_module = require("PIL.Image", f"reading {location.suffix}", "images")
-    with warnings.catch_warnings():
-        # Pillow warns of images that claim many pixels; we refuse those ourselves.
-        warnings.simplefilter("ignore", image_module.DecompressionBombWarning)
-        return image_module.open(SeekableFile(reader), formats=_formats_of(location))
+def _put(sink: Sink, slot: int, context: Context, image: Array) -> None:
+    if isinstance(sink, Pieces):
+        column = column_of([image], sink.spec, context.allocate, aligned=False)
+        sink.at(np.array([slot])).add(column)
+    else:
+        sink.put_row(slot, image)
 
 
-def _size_of(location: Location) -> tuple[int, int]:
-    with open_reader(location) as reader:
-        try:
-            width, height = _opened(location, reader).size
-        except FileError:
-            raise
-        except Exception as error:
-            raise _damaged(error, location) from error
-    _check_pixels(width, height, location)
-    return height, width
-
-
-def _decode(location: Location, size: tuple[int, int] | None) -> Array:
-    image_module = require("PIL.Image", f"reading {location.suffix}", "images")
-    with open_reader(location, direct=False) as reader:
-        try:
-            image = _opened(location, reader)
-            _check_pixels(image.width, image.height, location)
-            if size is not None:
-                image.draft("RGB", (size[1], size[0]))  # Makes decoding a JPEG cheaper.
-            image = image.convert("RGB")
-            if size is not None and image.size != (size[1], size[0]):
-                image = image.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
-            return np.asarray(image)
-        except FileError:
-            raise
-        except Exception as error:
-            raise _damaged(error, location) from error
-
-
-def _check_pixels(width: int, height: int, location: Location) -> None:
-    if width * height > _MOST_PIXELS:
-        raise DataError(
-            f"claims {width} x {height} pixels",
-            file=str(location),
-            cure="Cut it into smaller images, or leave it out.",
-        )
-
-
-def _damaged(error: Exception, location: Location) -> DataError:
-    # Pillow's message would name our file object, not the file.
-    kinds = " or ".join(_formats_of(location))
-    why = f"it is not {kinds}" if "cannot identify" in str(error) else str(error)
-    return DataError(
-        f"can't be decoded: {why}",
-        file=str(location),
-        cure="It may be damaged or cut off, or another kind of file: leave it out, copy it again, or give it "
-        "the ending of what it is.",
-    )
+def _forget(image: Array) -> None:
+    pass

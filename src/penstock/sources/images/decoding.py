@@ -1,0 +1,237 @@
+"""One image, decoded by Pillow as what its name says; how many bytes that takes is known before it begins."""
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import Array
+from penstock.core.closing import Closing
+from penstock.core.optional import require
+from penstock.errors import DataError, FileError
+from penstock.io.location import Location
+from penstock.io.open import open_reader
+from penstock.io.reader import Reader
+from penstock.io.seekable import PAGES_NBYTES, SeekableFile
+
+_MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
+HEAD_NBYTES = 64 << 20
+"""What may stand before the pixels: profiles, texts, tags. Of WebP, Pillow reads the whole file at once."""
+# An image is opened as what its name says, and as nothing else: Pillow would run Ghostscript for an EPS of any name.
+_PILLOW_FORMATS = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".bmp": "BMP",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
+# Bytes that Pillow takes for a pixel; 4 for each mode that is not here, RGB too.
+_DEPTHS = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
+# Tags of TIFF.
+_TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 322, 323, 278
+_SAMPLES, _BITS, _ORIENTATION = 277, 258, 274
+
+
+class Picture(Closing):
+    """An image file, of which the header is read: `pixels` decodes it, in at most `nbytes` bytes."""
+
+    width: int
+    height: int
+    nbytes: int
+
+    def __init__(self, location: Location, size: tuple[int, int] | None) -> None:
+        """Open the file; `size` is the height and width that the image shall have."""
+        self.location = location
+        self.size = size
+        self._reader = open_reader(location, direct=False)
+        self._file = _Counted(self._reader)
+        try:
+            self._image = self._opened()
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._image = None
+        self._reader.close()
+
+    def pixels(self) -> Array:
+        """Return the pixels, uint8 (height, width, 3)."""
+        image, self._image = self._image, None
+        self._file.left = 2 * self.location.size + HEAD_NBYTES
+        try:
+            image.load()
+            # What it says of transparency is of no use without an alpha channel, and Pillow would warn of it.
+            image.info.pop("transparency", None)
+            if image.mode != "RGB":
+                image = image.convert("RGB")
+            if self.size is not None and image.size != (self.size[1], self.size[0]):
+                bilinear = _pillow(self.location).Resampling.BILINEAR
+                image = image.resize((self.size[1], self.size[0]), bilinear)
+            return np.asarray(image)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _opened(self) -> Any:
+        """Return Pillow's image, in the size that it is decoded to, and set the sizes."""
+        try:
+            image = self._identified()
+            self._measure(image)
+        except Exception as error:
+            raise self._failure(error) from error
+        return image
+
+    def _measure(self, image: Any) -> None:
+        self.width, self.height = image.size
+        self._check_pixels(*image.size)
+        tile = _tile_of(image)
+        if image.format == "TIFF" and _TILE_WIDTH in image.tag_v2:
+            self._check_pixels(*tile)
+        scans = 0
+        if image.format == "JPEG" and self._has_many_scans(image):
+            # The coefficients of all pixels, two bytes each, until the last scan is read.
+            scans = 2 * image.layers * (image.width + 16) * (image.height + 16)
+        if self.size is not None:
+            image.draft("RGB", (self.size[1], self.size[0]))  # Makes decoding a JPEG cheaper.
+        self.nbytes = scans + self._decoding_nbytes(image, tile)
+
+    def _identified(self) -> Any:
+        """Return the image as Image.open does, but for its warning of many pixels: we refuse those ourselves."""
+        module = _pillow(self.location)
+        prefix = self._file.read(16)
+        for kind in _formats_of(self.location):
+            if kind not in module.OPEN:
+                module.init()
+            factory, accept = module.OPEN[kind]
+            if accept(prefix) is True:
+                self._file.seek(0)
+                return factory(self._file, "")
+        raise SyntaxError("cannot identify")
+
+    def _has_many_scans(self, image: Any) -> bool:
+        """Whether a JPEG has its colours, or their details, one after the other; True if in doubt."""
+        if image.info.get("progressive"):
+            return True
+        # Pillow has just read the header of the first scan, which says how many colours are in it.
+        self._file.seek(-(6 + 2 * image.layers), 1)
+        return self._file.read(3) != struct.pack(">HB", 6 + 2 * image.layers, image.layers)
+
+    def _decoding_nbytes(self, image: Any, tile: tuple[int, int]) -> int:
+        """Return the most bytes that are taken at any time from here to the array of pixels."""
+        width, height = int(image.width), int(image.height)
+        pixels = width * height
+        depth = _DEPTHS.get(image.mode, 4)
+        kept = decoding = 0
+        if image.format == "WEBP":
+            # The file, two canvases of the decoder, and its result as bytes.
+            kept = self.location.size + 12 * pixels
+        elif image.format == "TIFF":
+            decoding = self.location.size + _tile_nbytes(image, tile)
+            if image.tag_v2.get(_ORIENTATION, 1) != 1:
+                decoding += depth * pixels  # It is turned round.
+        elif image.tile and image.tile[0][0] == "bmp_rle":
+            decoding = 2 * pixels  # All runs are unpacked before they are put into the image.
+        # Decoders hold two rows of up to 8 bytes a pixel.
+        stages = [depth * pixels + decoding + 16 * width]
+        if image.mode != "RGB":
+            stages.append((depth + 4 + 1) * pixels)  # Some modes become grey first.
+        final = pixels
+        if self.size is not None:
+            final = self.size[0] * self.size[1]
+            # Pillow makes all rows as wide as they shall be, and then fewer, with weights of 16 bytes a pixel.
+            stages.append(4 * (pixels + self.size[1] * height + final) + 16 * (width + height))
+        stages.append((4 + 3 + 3) * final)  # As an image, as pieces of bytes, and as an array.
+        # Two images at a time have an address for each row; and there are the pages of the file.
+        return kept + max(stages) + 32 * height + PAGES_NBYTES
+
+    def _check_pixels(self, width: int, height: int) -> None:
+        if width * height > _MOST_PIXELS:
+            raise DataError(
+                f"claims {width} x {height} pixels",
+                file=str(self.location),
+                cure="Cut it into smaller images, or leave it out.",
+            )
+
+    def _failure(self, error: Exception) -> FileError:
+        """Return the error of a file that Pillow failed at; what the storage said goes first."""
+        if self._file.failure is not None:
+            return self._file.failure
+        if isinstance(error, FileError):
+            return error
+        # Pillow's message would name our file object, not the file.
+        kinds = " or ".join(_formats_of(self.location))
+        why = str(error) or type(error).__name__
+        if isinstance(error, SyntaxError) and "cannot identify" in why:
+            why = f"it is not {kinds}"
+        return DataError(
+            f"can't be decoded: {why}",
+            file=str(self.location),
+            cure="It may be damaged or cut off, or another kind of file: leave it out, copy it again, or give it "
+            "the ending of what it is.",
+        )
+
+
+class _Counted(SeekableFile):
+    """The file as Pillow reads it: not without end, and no error of the storage is lost in Pillow."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        self.left = HEAD_NBYTES
+        self.failure: FileError | None = None
+        self._location = reader.location
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill as much of `buffer` as the file has, and return how much that was."""
+        try:
+            done = super().readinto(buffer)
+        except FileError as error:
+            self.failure = error
+            raise
+        self.left -= done
+        if self.left < 0:
+            self.failure = DataError(
+                f"more than {HEAD_NBYTES >> 20} MB stand before its pixels",
+                file=str(self._location),
+                cure="Save it again without its texts and profiles, or leave it out.",
+            )
+            raise self.failure
+        return done
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return up to `size` bytes, or all that are left if it is None or negative."""
+        if (size is None or size < 0 or size > self.left) and self._reader.size > self.left:
+            size = self.left + 1  # One too many, and not all of a file of any size.
+        return super().read(size)
+
+
+def _pillow(location: Location) -> Any:
+    return require("PIL.Image", f"reading {location.suffix}", "images")
+
+
+def _formats_of(location: Location) -> list[str]:
+    """Return what an image may be, in Pillow's words: what its name says; any of ours if it says nothing."""
+    claimed = _PILLOW_FORMATS.get(location.suffix)
+    return sorted({*_PILLOW_FORMATS.values()}) if claimed is None else [claimed]
+
+
+def _tile_of(image: Any) -> tuple[int, int]:
+    """Return width and height of what is decoded at once: a tile of a TIFF may be larger than the image."""
+    width, height = int(image.width), int(image.height)
+    if image.format != "TIFF":
+        return width, height
+    tags = image.tag_v2
+    if _TILE_WIDTH in tags:
+        return int(tags[_TILE_WIDTH]), int(tags.get(_TILE_LENGTH, height))
+    # Strips of a picture that is turned round go along its other side.
+    width, height = (height, width) if tags.get(_ORIENTATION, 1) > 4 else (width, height)
+    return width, min(height, int(tags.get(_ROWS_PER_STRIP, height)))
+
+
+def _tile_nbytes(image: Any, tile: tuple[int, int]) -> int:
+    bits = max(image.tag_v2.get(_BITS, (1,)))
+    samples = int(image.tag_v2.get(_SAMPLES, 1))
+    return tile[0] * tile[1] * max(4, -(-int(bits) * samples // 8))
