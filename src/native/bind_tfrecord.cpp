@@ -107,7 +107,8 @@ nb::object take_column(const FeaturePlan& feature, Column& column) {
 }
 
 nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle lengths_object, const Plan& plan,
-                 const nb::list& outs, bool verify, bool framed, nb::handle at_object, bool skip, bool fast) {
+                 const nb::list& outs, bool verify, bool framed, nb::handle at_object, bool skip, bool fast,
+                 int64_t most) {
   const Buffer buffer(buffer_object, "buffer", Element::kUint8, 1, Access::kRead);
   const Buffer starts(starts_object, "starts", Element::kInt64, 1, Access::kRead);
   const Buffer lengths(lengths_object, "lengths", Element::kInt64, 1, Access::kRead);
@@ -136,7 +137,9 @@ nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle 
   job.verify = verify;
   job.skip = skip;
   job.has_fast_path = fast;
-  std::vector<Column> columns(static_cast<size_t>(plan.size()));
+  int64_t left = most;
+  std::vector<Column> columns;
+  for (int i = 0; i < plan.size(); ++i) columns.emplace_back(most < 0 ? nullptr : &left);
   for (int i = 0; i < plan.size(); ++i) {
     const Buffer* out = slots.of(i);
     if (out == nullptr) continue;
@@ -195,6 +198,8 @@ nb::list features_of(nb::handle payload_object) {
   }
   nb::list features;
   for (const FeatureSummary& feature : found) {
+    const auto* name = reinterpret_cast<const uint8_t*>(feature.name.data());
+    if (!is_utf8(name, name + feature.name.size())) raise_record_error({0, name - data, -1, Fault::kMalformed, 0});
     const bool is_one = feature.kind == Kind::kBytes && feature.count == 1;
     features.append(nb::make_tuple(nb::str(feature.name.data(), feature.name.size()), static_cast<int>(feature.kind),
                                    feature.count, is_one ? tensor_of(feature.first) : nb::none()));
@@ -224,7 +229,8 @@ void bind_tfrecord(nb::module_& m) {
   m.def("tfrecord_find", &find, nb::arg("buffer"), nb::arg("start"), "Find the next sound record.");
   m.def("tfrecord_decode", &decode, nb::arg("buffer"), nb::arg("starts"), nb::arg("lengths"), nb::arg("plan"),
         nb::arg("outs"), nb::arg("verify") = true, nb::kw_only(), nb::arg("framed") = true,
-        nb::arg("at") = nb::none(), nb::arg("skip") = false, nb::arg("fast") = true, "Decode records into columns.");
+        nb::arg("at") = nb::none(), nb::arg("skip") = false, nb::arg("fast") = true, nb::arg("most") = -1,
+        "Decode records into columns.");
   bind_example_encode(m);
   m.def("example_features", &features_of, nb::arg("payload"), "List the features of a record.");
 }

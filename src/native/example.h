@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -69,12 +70,15 @@ class Plan {
 class Growable {
  public:
   Growable() = default;
+  // Takes all it grows by from `left`, which others share, and throws std::overflow_error if that is not enough.
+  explicit Growable(int64_t* left) : left_(left) {}
   ~Growable() { std::free(data_); }
   Growable(Growable&& other) noexcept { *this = std::move(other); }
   Growable& operator=(Growable&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
+    std::swap(left_, other.left_);
     return *this;
   }
 
@@ -83,6 +87,7 @@ class Growable {
   void truncate(int64_t size) { size_ = size; }
   void commit(int64_t nbytes) { size_ += nbytes; }
 
+  bool has_room(int64_t nbytes) const { return nbytes <= capacity_ - size_; }
   // Room for `nbytes` more; they count once committed.
   uint8_t* reserve(int64_t nbytes) {
     if (nbytes > capacity_ - size_) grow(nbytes);
@@ -110,16 +115,24 @@ class Growable {
   void grow(int64_t nbytes) {
     int64_t wanted = 0;
     if (__builtin_add_overflow(size_, nbytes, &wanted)) throw std::bad_alloc();
-    if (wanted < 2 * capacity_) wanted = 2 * capacity_;
-    void* data = std::realloc(data_, static_cast<size_t>(wanted < 64 ? 64 : wanted));
+    int64_t capacity = wanted < 64 ? 64 : wanted;
+    if (capacity < 2 * capacity_) capacity = 2 * capacity_;
+    if (left_ != nullptr) {
+      const int64_t most = capacity_ + *left_;
+      if (wanted > most) throw std::overflow_error("the columns take more bytes than they may.");
+      if (capacity > most) capacity = most;
+    }
+    void* data = std::realloc(data_, static_cast<size_t>(capacity));
     if (data == nullptr) throw std::bad_alloc();
     data_ = static_cast<uint8_t*>(data);
-    capacity_ = wanted < 64 ? 64 : wanted;
+    if (left_ != nullptr) *left_ -= capacity - capacity_;
+    capacity_ = capacity;
   }
 
   uint8_t* data_ = nullptr;
   int64_t size_ = 0;
   int64_t capacity_ = 0;
+  int64_t* left_ = nullptr;
 };
 
 // Where the rows of one feature go.
@@ -133,6 +146,9 @@ struct Column {
   Growable offsets;      // of strings: int64, where each starts in `values`, and the end of the last
   Growable row_lengths;  // int64: how many values or strings each row has
   Growable shapes;       // of tensors whose shape varies: int64, the shape of each row
+
+  Column() = default;
+  explicit Column(int64_t* left) : values(left), offsets(left), row_lengths(left), shapes(left) {}
 };
 
 struct DecodeJob {
@@ -160,7 +176,8 @@ struct RecordFault {
 };
 
 // Decodes all records into `columns`, one for each feature. Without `skip` it stops at the first fault. A record with
-// a fault leaves a row of zeros or an empty one. Throws std::bad_alloc, and std::out_of_range for a slot that is not
+// a fault leaves a row of zeros or an empty one. Throws std::bad_alloc, std::overflow_error where columns would take
+// more than they may, and std::out_of_range for a slot that is not
 // there; without slots there must be one for each record.
 std::vector<RecordFault> decode_records(const DecodeJob& job, std::vector<Column>& columns);
 

@@ -103,8 +103,11 @@ bool Rows::put_ints(int feature, Reader packed, Problem& problem) {
     return fail(problem, Fault::kWrongSize, packed.at, count);
   }
   Column& to = column(feature);
-  // An int takes at least a byte.
-  const int64_t room = packed.left();
+  // An int takes at least a byte. Memory for that many is only taken if there are that many.
+  int64_t room = packed.left();
+  if (!to.values.has_room(room * wanted.width)) {
+    room = std::count_if(packed.at, packed.end, [](uint8_t byte) { return byte < 0x80; });
+  }
   if (!copy_ints(wanted.type, packed, to.values.reserve(room * wanted.width), room, count, problem)) return false;
   to.values.commit(count * wanted.width);
   to.row_lengths.append(count);

@@ -238,6 +238,7 @@ def tfrecord_decode(
     at: npt.NDArray[np.int64] | None = None,
     skip: bool = False,
     fast: bool = True,
+    most: int = -1,
 ) -> tuple[
     list[tuple[npt.NDArray[np.uint8 | np.int64], ...] | None],
     npt.NDArray[np.bool_],
@@ -256,7 +257,10 @@ def tfrecord_decode(
     feature, fault, found) for each. `fast=False` is for tests: it must not make a difference. Takes memory
     for the columns that are returned, at most 64 times the bytes of the records.
 
+    The columns that are returned take at most `most` bytes together; -1 is any number.
+
     Raises:
+        OverflowError: They would take more than `most` bytes.
         IndexError: A slot is out of range.
         RecordError: The first bad record, without `skip`.
         ValueError: An argument has the wrong type, shape or layout.

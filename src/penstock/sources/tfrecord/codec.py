@@ -8,7 +8,7 @@ lets an earlier `Feature` of the same name through where a later one without a l
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,7 @@ from penstock.sources.tfrecord.features import (
 # The dtypes of lists of bytes, floats and ints, if none is declared.
 LIST_DTYPES = (bytes, "float32", "int64")
 TensorInfo = tuple[int, tuple[int, ...]]
+ReadableBuffer = bytes | Array
 Nest = Any  # of features: dicts and tuples of them
 
 
@@ -138,7 +139,7 @@ def decode_example(record: bytes, features: Nest = None) -> Any:
     }
 
 
-def infer_features(records: Sequence[bytes]) -> dict[str, Feature]:
+def infer_features(records: Iterable[ReadableBuffer]) -> dict[str, Feature]:
     """Return the features that fit all of these records, such as the first few of a file.
 
     A feature that is in each record and has one size becomes a FixedFeature, or a TensorFeature if
@@ -147,13 +148,15 @@ def infer_features(records: Sequence[bytes]) -> dict[str, Feature]:
     >>> infer_features([encode_example({"x": [1.0, 2.0], "ids": range(k)}) for k in (1, 2)])
     {'ids': VarFeature(dtype=dtype('int64'), name=None), 'x': FixedFeature(shape=(2,), ...)}
     """
-    if not records:
-        raise ValueError("records must hold at least one record to infer features from, got none.")
+    num_records = 0
     found: dict[str, list[tuple[int, int, TensorInfo | None]]] = {}
     for record in records:
+        num_records += 1
         for name, kind, count, tensor in _features_of(record):
             if kind:
                 found.setdefault(name, []).append((kind, count, tensor))
+    if not num_records:
+        raise ValueError("records must hold at least one record to infer features from, got none.")
     features: dict[str, Feature] = {}
     for name in sorted(found):
         kinds = {kind for kind, _, _ in found[name]}
@@ -165,7 +168,7 @@ def infer_features(records: Sequence[bytes]) -> dict[str, Feature]:
         dtype = LIST_DTYPES[kinds.pop() - 1]
         counts = {count for _, count, _ in found[name]}
         common = _common_tensor([tensor for _, _, tensor in found[name]])
-        if len(found[name]) < len(records) or len(counts) > 1:
+        if len(found[name]) < num_records or len(counts) > 1:
             features[name] = VarFeature(dtype)
         elif common is not None:
             features[name] = common
@@ -212,7 +215,7 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
     }[kind]
 
 
-def _features_of(record: bytes) -> list[tuple[str, int, int, TensorInfo | None]]:
+def _features_of(record: ReadableBuffer) -> list[tuple[str, int, int, TensorInfo | None]]:
     try:
         return _native.example_features(record)
     except _native.RecordError as error:

@@ -15,6 +15,8 @@ from penstock.io.reader import Bytes, Reader, read_bytes
 
 # zlib's `wbits` for each format: which header it has, and a window of 32 KB.
 _WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
+_WINDOW_NBYTES = 64 << 10  # zlib may hold a window of output, besides what it has yet to read.
+_MOST_RATIO = 1032  # Deflate makes a byte of no more than this many.
 _INPUT_NBYTES = 128 << 10
 _OUTPUT_NBYTES = 256 << 10
 INFLATING_NBYTES = 3 * (_INPUT_NBYTES + _OUTPUT_NBYTES) + (64 << 10)
@@ -47,9 +49,12 @@ def _is_header(first: bytes) -> bool:
 class ForwardBytes(Protocol):
     """Gives bytes in order; for one thread at a time."""
 
+    is_exact: bool
+    """Whether `left` is the number of bytes, and not only the most that there may be."""
+
     @property
-    def left(self) -> int | None:
-        """How many bytes are left; None if that is unknown."""
+    def left(self) -> int:
+        """How many bytes are left."""
         ...
 
     def fill(self, buffer: Bytes) -> int:
@@ -87,6 +92,8 @@ class _OfFile(Closing):
 class PlainBytes(_OfFile):
     """The bytes of a file as they lie there."""
 
+    is_exact = True
+
     def __init__(self, reader: Reader, offset: int) -> None:
         self.reader = reader
         self.position = offset
@@ -108,7 +115,7 @@ class PlainBytes(_OfFile):
 class InflatedBytes(_OfFile):
     """The unpacked bytes of a file. A damaged file gives what comes before the damage, then raises."""
 
-    left = None
+    is_exact = False
 
     def __init__(self, reader: Reader, compression: str, offset: int) -> None:
         self.reader = reader
@@ -123,6 +130,11 @@ class InflatedBytes(_OfFile):
             if not got:
                 break
             offset -= got
+
+    @property
+    def left(self) -> int:
+        """How many bytes are left at most: the length of a record that claims more is a lie."""
+        return _WINDOW_NBYTES + _MOST_RATIO * (self.reader.size - self.position + len(self.input))
 
     def fill(self, buffer: Bytes) -> int:
         """Fill `buffer` as far as there are bytes, and return how many there were."""

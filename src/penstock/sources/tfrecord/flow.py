@@ -11,7 +11,7 @@ from penstock import _native
 from penstock.core.arrays import Index
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.core.state import cursor_parts
-from penstock.errors import DataError
+from penstock.errors import BudgetError, DataError
 from penstock.io.location import Location
 from penstock.sources.tfrecord.compression import INFLATING_NBYTES, ForwardBytes, open_bytes
 from penstock.sources.tfrecord.records import (
@@ -21,6 +21,7 @@ from penstock.sources.tfrecord.records import (
     Found,
     Records,
     frame_error,
+    too_large,
 )
 
 _FIRST_NBYTES = 1 << 16  # The first piece is small: the consumer is waiting.
@@ -100,7 +101,7 @@ class RecordFlow(Flow):
         if self.damage is not None and not self.skip:
             raise self.damage
         found = context.executor.ordered(
-            partial(self._decode, context), self._spans(cursor, context), self._span_nbytes
+            partial(self._decode, context), self.spans(cursor, context), self._span_nbytes
         )
         return (parcel for parcel in found if parcel.size)
 
@@ -114,11 +115,12 @@ class RecordFlow(Flow):
         block = context.block(self, len(good))
         if not self.skip:
             self.records.read(found, block, context)
-        elif errors := self.records.attempt(found, block):
+        elif errors := self.records.attempt(found, block, context):
             for error in errors:
                 context.skipped.add(error)
             bad = np.array([error.row for error in errors], np.int64) - span.record
             good = np.setdiff1d(good, bad)
+            del block  # Frees its memory for the next.
             block = context.block(self, len(good))
             self.records.read(found.only(good), block, context)
         ends = found.starts[good] + found.lengths[good] + (FRAME_NBYTES + span.offset)
@@ -128,7 +130,8 @@ class RecordFlow(Flow):
         after = partial(_after, start, stop, ends, good + span.record + 1)
         return Parcel(block.finish(), len(good), after)
 
-    def _spans(self, cursor: Cursor, context: Context) -> Iterator[Span]:
+    def spans(self, cursor: Cursor, context: Context) -> Iterator[Span]:
+        """Yield the records as they lie in the files, a piece of a file at a time."""
         first, offset, record = cursor_parts(
             self, cursor, (0, 0, 0), most=(len(self.locations), None, None)
         )
@@ -145,7 +148,8 @@ class RecordFlow(Flow):
         block = self.block_nbytes(rows_per_block(self, block_nbytes))
         piece = max(_FIRST_NBYTES, min(_PIECE_NBYTES, block_nbytes))
         unpacking = INFLATING_NBYTES if self.files.is_packed else 0
-        return (ahead + 3) * (block + piece) + unpacking
+        decoding = self.records.decoding_nbytes(rows_per_block(self, block_nbytes))
+        return (ahead + 3) * (block + piece) + max(1, ahead) * decoding + unpacking
 
     def notes(self) -> tuple[str, ...]:
         """Return what reading forward costs."""
@@ -212,22 +216,25 @@ class _Walk:
                 return
             if not buffer.size:
                 return
-            left = source.left
             # The end of a packed file is known once it does not fill a piece.
-            remaining = -1 if left is None else buffer.size + left
-            if left is None and buffer.size < self.size:
-                remaining = buffer.size
-            yield from self._found(buffer, remaining)
+            left = source.left if buffer.size == self.size else 0
+            yield from self._found(buffer, buffer.size + left, is_exact=source.is_exact or not left)
 
     def _piece(self, source: ForwardBytes) -> Bytes:
         """Return the next piece: what is left of the last one, and what follows in the file."""
-        buffer = self.context.allocate(self.size)
+        try:
+            buffer = self.context.allocate(self.size)
+        except BudgetError as error:
+            what = "reading it"
+            raise too_large(
+                self.file, self.record, self.offset, self.size, self.context, what
+            ) from error
         size = self.tail.size
         buffer[:size] = self.tail
         filled = size + source.fill(buffer[size:])
         return buffer[:filled]
 
-    def _found(self, buffer: Bytes, remaining: int) -> Iterator[Span]:
+    def _found(self, buffer: Bytes, remaining: int, *, is_exact: bool) -> Iterator[Span]:
         most = max(_FIRST_NBYTES, min(_PIECE_NBYTES, self.context.block_nbytes))
         grown = min(most, 4 * self.size)
         if self.is_lost:
@@ -241,7 +248,10 @@ class _Walk:
             self._damaged(error, buffer)
             return
         self.tail = buffer[consumed:]
-        self.size = max(grown, self._wanted(buffer, consumed, remaining))
+        wanted = self._wanted(buffer, consumed, remaining)
+        # A length in a packed file can't be checked: it gets no more than twice the memory of this piece.
+        most_wanted = wanted if is_exact else 2 * max(self.size, buffer.size)
+        self.size = max(grown, min(wanted, most_wanted))
         step = rows_per_block(self.flow, self.context.block_nbytes)
         offset, record = self.offset, self.record
         self.offset += consumed
@@ -257,16 +267,14 @@ class _Walk:
     def _wanted(self, buffer: Bytes, consumed: int, remaining: int) -> int:
         """Return the bytes of the record that is cut off by the end of the piece; 0 if they are unknown."""
         header = buffer[consumed : consumed + HEADER_NBYTES]
-        left = remaining - consumed if remaining >= 0 else -1
+        left = remaining - consumed
         try:
             _native.tfrecord_scan(header, 0, self.flow.records.verify, remaining=left)
         except _native.RecordError:
             return 0  # The next piece begins with this record: its scan raises the error.
         if header.size < HEADER_NBYTES:
             return 0
-        length = FRAME_NBYTES + int.from_bytes(header[:-4].tobytes(), "little")
-        # A length in a packed file can't be checked: it gets no more than twice the memory of this piece.
-        return length if remaining >= 0 else min(length, 2 * max(self.size, buffer.size))
+        return FRAME_NBYTES + int.from_bytes(header[:-4].tobytes(), "little")
 
     def _damaged(self, error: _native.RecordError, buffer: Bytes) -> None:
         failure = frame_error(error, file=self.file, row=self.record, offset=self.offset)

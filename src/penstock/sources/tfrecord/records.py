@@ -1,7 +1,9 @@
 """Records as columns of features, or as bytes; and the errors of bad records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,8 @@ from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError
-from penstock.memory import Allocate, allocate_plain
+from penstock.errors import BudgetError, DataError
+from penstock.memory import Allocate, format_nbytes, hold_plain
 from penstock.sources.tfrecord.codec import ExampleCodec, describe_fault
 from penstock.sources.tfrecord.features import Feature, TensorFeature, VarFeature, fixed_shape
 
@@ -25,6 +27,8 @@ HEADER_NBYTES = 12
 FRAME_NBYTES = HEADER_NBYTES + 4
 """What a record takes besides its payload."""
 _MALFORMED = _native.RECORD_FAULTS.index("malformed")
+_COLUMN_NBYTES = 16 << 10  # What a column may take in any case.
+_MEASURED_NBYTES = 64 << 20  # A row that takes more is not measured: the ledger has to count it.
 _ROW_NBYTES = 24  # What a row of a column takes besides its values, where rows differ in size.
 Bytes = npt.NDArray[np.uint8]
 Place = Callable[[int], tuple[str, int, int]]
@@ -66,120 +70,153 @@ class Records:
             for name, feature in zip(self.codec.names, self.codec.features, strict=True)
         ]
 
-    def measure(self, payloads: Sequence[bytes]) -> None:
+    def measure(self, payloads: Sequence[Bytes]) -> None:
         """Learn from some records how many bytes rows take, where they differ in size."""
-        if not payloads:
+        varying = [number for number, one in enumerate(self.fields) if one.storage_shape is None]
+        if not varying:
             return
-        ends = np.cumsum([0, *map(len, payloads)])
-        buffer = np.frombuffer(b"".join(payloads), np.uint8)
-        found = Found(buffer, ends[:-1].astype(np.int64), np.diff(ends), lambda row: ("", row, 0))
-        bad = self._bad(found, is_framed=False)
-        good = found.only(np.flatnonzero(~bad))
-        size = len(good.starts)
-        if not size:
-            return
-        block = allocate_block(self.fields, size, allocate_plain, aligned=False)
-        self._decode(good, block, is_framed=False)
-        self.fields = tuple(
-            field
-            if isinstance(column, Fixed)
-            else Field(field.spec, estimate=column.nbytes // size + _ROW_NBYTES)
-            for field, column in zip(self.fields, block.finish().columns, strict=True)
+        if self.is_raw:
+            sizes = np.array([[payload.size + 16] for payload in payloads], np.int64)
+        else:
+            # Of these features only: rows of one size may take any amount of memory.
+            sizes = self._measured(payloads, varying)
+        if len(sizes):
+            means = sizes.sum(axis=0) // len(sizes) + _ROW_NBYTES
+            fields = list(self.fields)
+            for number, mean in zip(varying, means.tolist(), strict=True):
+                fields[number] = Field(fields[number].spec, estimate=mean)
+            self.fields = tuple(fields)
+
+    def _measured(self, payloads: Sequence[Bytes], varying: Sequence[int]) -> Index:
+        """Return the bytes that each of these features takes, a row for each good record."""
+        codec = ExampleCodec(
+            [self.codec.names[number] for number in varying],
+            [self.codec.features[number] for number in varying],
         )
+        found: list[list[int]] = []
+        for payload in payloads:
+            try:
+                columns, _, _ = _native.tfrecord_decode(
+                    payload,
+                    np.zeros(1, np.int64),
+                    np.array([payload.size], np.int64),
+                    codec.plan,
+                    [None] * len(varying),
+                    verify=False,
+                    framed=False,
+                    most=_MEASURED_NBYTES,
+                )
+            except (_native.RecordError, OverflowError):
+                continue  # It is raised, or counted, when rows are read that far.
+            found.append([sum(part.nbytes for part in parts or ()) for parts in columns])
+        return np.array(found, np.int64).reshape(-1, len(varying))
+
+    def decoding_nbytes(self, num_rows: int) -> int:
+        """Return the bytes that columns take on their way to a block, where rows differ in size."""
+        varying = [field.nbytes for field in self.fields if field.storage_shape is None]
+        if self.is_raw or not varying:
+            return 0
+        return 2 * num_rows * sum(varying) + len(varying) * _COLUMN_NBYTES
 
     def read(self, found: Found, out: Block, context: Context) -> None:
         """Decode all of these records into a block; raise for the first bad one."""
         if _is_uniform(out):
-            self._decode(found, out)
+            self._decode(found, out, context)
             return
         # The columns are laid out in different ways, as in batches of batches: decode elsewhere, then copy.
         block = allocate_block(self.fields, len(found.starts), context.allocate, aligned=False)
-        self._decode(found, block)
+        self._decode(found, block, context)
         out.copy_from(block.finish(), np.arange(len(found.starts)))
 
-    def attempt(self, found: Found, out: Block) -> list[DataError]:
+    def attempt(self, found: Found, out: Block, context: Context) -> list[DataError]:
         """Decode records into a block, and return the errors of the bad ones.
 
         If there are errors, the block is of no use: decode the good records into another one.
         """
         if self.is_raw:
-            errors = self._bad_records(found, is_framed=True)
+            errors = self._bad_records(found, out, context)
             if not errors:
-                self._put_payloads(found, out, is_framed=True)
+                self._put_payloads(found, out)
             return errors
         try:
-            self._decode(found, out)
+            self._decode(found, out, context)
         except DataError:
-            return self._bad_records(found, is_framed=True)
+            return self._bad_records(found, out, context)
         return []
 
-    def _decode(self, found: Found, out: Block, *, is_framed: bool = True) -> None:
+    def _decode(self, found: Found, out: Block, context: Context) -> None:
         if self.is_raw:
-            for error in self._bad_records(found, is_framed=is_framed):
+            for error in self._bad_records(found, out, context):
                 raise error
-            self._put_payloads(found, out, is_framed=is_framed)
+            self._put_payloads(found, out)
             return
-        fixed = [sink for sink in out.sinks if isinstance(sink, Fixed)]
         try:
-            columns, _, _ = _native.tfrecord_decode(
-                found.buffer,
-                found.starts,
-                found.lengths,
-                self.codec.plan,
-                [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in out.sinks],
-                self.verify and is_framed,
-                framed=is_framed,
-                at=fixed[0].slots if fixed else None,
-            )
+            with self._decoded(found, out, context, skip=False) as (columns, _, _):
+                for feature, sink in zip(self.codec.features, out.sinks, strict=True):
+                    parts = columns.pop(0)
+                    if isinstance(sink, Pieces) and parts is not None:
+                        sink.add(_column(feature, list(parts), sink.allocate))
         except _native.RecordError as error:
             raise self._error(
                 found, error.record, error.offset, error.feature, error.kind, error.found
             ) from None
-        for feature, sink, parts in zip(self.codec.features, out.sinks, columns, strict=True):
-            if isinstance(sink, Pieces) and parts is not None:
-                sink.add(_column(feature, list(parts), sink.allocate))
 
-    def _put_payloads(self, found: Found, out: Block, *, is_framed: bool) -> None:
+    @contextmanager
+    def _decoded(self, found: Found, out: Block, context: Context, *, skip: bool) -> Iterator[Any]:
+        """Give what the native decoder returns; where that is more than was planned, the ledger counts it."""
+        fixed = [sink for sink in out.sinks if isinstance(sink, Fixed)]
+        outs = [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in out.sinks]
+        decode = partial(
+            _native.tfrecord_decode,
+            found.buffer,
+            found.starts,
+            found.lengths,
+            self.codec.plan,
+            [] if self.is_raw else outs,
+            self.verify,
+            at=fixed[0].slots if fixed else None,
+            skip=skip,
+        )
+        most = planned = self.decoding_nbytes(len(found.starts))
+        while True:
+            try:
+                with hold_plain(0) if most == planned else context.hold(most):
+                    try:
+                        decoded = decode(most=most)
+                    except OverflowError:
+                        most *= 2
+                        continue
+                    yield decoded
+                    return
+            except BudgetError as error:
+                raise self._too_large(found, most, context) from error
+
+    def _too_large(self, found: Found, nbytes: int, context: Context) -> BudgetError:
+        """Return the error for records that the budget has no room for: it names the largest of them."""
+        file, row, start = found.place(int(found.lengths.argmax()))
+        return too_large(file, row, start, nbytes, context, "decoding it")
+
+    def _put_payloads(self, found: Found, out: Block) -> None:
         (sink,) = out.sinks
         assert isinstance(sink, Pieces)
         offsets = np.zeros(len(found.starts) + 1, np.int64)
         np.cumsum(found.lengths, out=offsets[1:])
         data = sink.allocate(int(offsets[-1]))
-        starts = found.starts + HEADER_NBYTES if is_framed else found.starts
-        _native.gather_spans(found.buffer, starts, found.lengths, data, offsets[:-1].copy())
+        _native.gather_spans(
+            found.buffer, found.starts + HEADER_NBYTES, found.lengths, data, offsets[:-1].copy()
+        )
         sink.add(Text(data, offsets, bytes))
 
-    def _bad_records(self, found: Found, *, is_framed: bool) -> list[DataError]:
-        """Return the error of each bad record."""
-        _, _, errors = self._try(found, is_framed=is_framed)
+    def _bad_records(self, found: Found, out: Block, context: Context) -> list[DataError]:
+        """Return the error of each bad record; decodes all of them, to be thrown away."""
+        with self._decoded(found, out, context, skip=True) as (_, _, errors):
+            pass
         if self.is_raw:
             errors = errors[errors[:, 3] != _MALFORMED]  # Raw records need not be Examples.
         return [
             self._error(found, record, offset, feature, _native.RECORD_FAULTS[fault], came)
             for record, offset, feature, fault, came in errors.tolist()
         ]
-
-    def _bad(self, found: Found, *, is_framed: bool) -> npt.NDArray[np.bool_]:
-        if self.is_raw:
-            return np.zeros(len(found.starts), np.bool_)
-        bad: npt.NDArray[np.bool_] = self._try(found, is_framed=is_framed)[1]
-        return bad
-
-    def _try(self, found: Found, *, is_framed: bool) -> Any:
-        """Decode into memory that is thrown away, going on after bad records, and return their errors."""
-        size = len(found.starts)
-        block = allocate_block(self.fields, size, allocate_plain, aligned=False)
-        outs = [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in block.sinks]
-        return _native.tfrecord_decode(
-            found.buffer,
-            found.starts,
-            found.lengths,
-            self.codec.plan,
-            [] if self.is_raw else outs,
-            self.verify and is_framed,
-            framed=is_framed,
-            skip=True,
-        )
 
     def _error(
         self, found: Found, record: int, offset: int, feature: int, kind: str, came: int
@@ -188,6 +225,17 @@ class Records:
         name = f"feature '{self.codec.names[feature]}' " if feature >= 0 else ""
         file, row, start = found.place(record)
         return DataError(f"{name}{problem}", file=file, offset=start + offset, row=row)
+
+
+def too_large(
+    file: str, row: int, offset: int, nbytes: int, context: Context, what: str
+) -> BudgetError:
+    """Return the error for a record that takes more than the budget has left."""
+    budget = context.budget or 0
+    return BudgetError(
+        f"{file}, byte {offset}, row {row}: {what} takes {format_nbytes(nbytes)}, more than the memory budget of "
+        f"{format_nbytes(budget)} has left. Write with_options(memory={2 * (budget + 2 * nbytes)}), or more."
+    )
 
 
 def frame_error(error: _native.RecordError, *, file: str, row: int, offset: int) -> DataError:

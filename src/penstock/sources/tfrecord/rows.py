@@ -4,6 +4,7 @@ import bisect
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,22 +17,26 @@ from penstock.core.blocks import Block
 from penstock.core.fields import round_up
 from penstock.core.grains import Grain
 from penstock.core.rows import Context, Node, Rows, RowSet, plain_context
-from penstock.errors import DataError
+from penstock.errors import BudgetError, DataError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.open import describe_reading
 from penstock.io.paths import PathLike, expand
 from penstock.io.reader import Range, Reader
 from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
+from penstock.memory import allocate_plain, format_nbytes
 from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.read_blocks import block_rows, grain_words
 from penstock.sources.tfrecord.codec import infer_features
 from penstock.sources.tfrecord.compression import compression_of
+from penstock.sources.tfrecord.features import Feature
 from penstock.sources.tfrecord.flow import Files, RecordFlow
 from penstock.sources.tfrecord.index import record_offsets
-from penstock.sources.tfrecord.records import FRAME_NBYTES, Bytes, Found, Records
+from penstock.sources.tfrecord.records import FRAME_NBYTES, HEADER_NBYTES, Bytes, Found, Records
 
 _SAMPLE = 100  # Records from which features and the sizes of rows are inferred.
+_MOST_SAMPLED = 64 << 20  # Bytes of a record among these.
+_MOST_HELD = 16 << 20  # Bytes of all records that rows are measured by, but for the first.
 # Sizes of buffers are multiples of this, so that they can be reused: pieces differ by a few records.
 _GRAIN_NBYTES = 1 << 16
 
@@ -57,11 +62,11 @@ def open_tfrecord(
     if raw and features is not None:
         raise ValueError("raw=True gives the bytes of records: leave the features out.")
     files = open_records(paths, compression, storage_options)
-    payloads = first_payloads(files)
+    sample = Sample(files)
     if features is None and not raw:
-        features = inferred(files, payloads)
+        features = inferred(files, sample)
     records = Records(features, verify=verify)
-    records.measure(payloads)
+    records.measure(sample.some())
     if files.is_packed or not index:
         return RecordFlow(files, records)
     try:
@@ -94,36 +99,73 @@ def open_records(
     return Files(locations, [compression_of(one, compression) for one in locations], direct)
 
 
-def first_payloads(files: Files) -> list[bytes]:
-    """Return the first records (at most 100) as bytes, as many as can be read."""
-    payloads: list[bytes] = []
-    flow = RecordFlow(files, Records(None, verify=False))
-    try:
-        for parcel in flow.parcels(None, replace(plain_context(), block_nbytes=_GRAIN_NBYTES)):
-            wanted = min(parcel.size, _SAMPLE - len(payloads))
-            payloads += [parcel.block.row(row)[0] for row in range(wanted)]
-            if len(payloads) == _SAMPLE:
-                break
-    except DataError:
-        pass  # It is raised when rows are read that far.
-    return payloads
+class Sample:
+    """The first records of files (at most 100), as many as can be read; only a few MB of them are held."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._held: list[Bytes] = []
+        self._held_nbytes = 0
+        self.is_too_large = False
+        """Whether it ended at a record that is too large to be looked at: no stream has a budget yet."""
+
+    def __iter__(self) -> Iterator[Bytes]:
+        flow = RecordFlow(self._files, Records(None, verify=False))
+        context = replace(plain_context(), allocate=_sampled, block_nbytes=_GRAIN_NBYTES)
+        try:
+            for payload in itertools.islice(_payloads(flow, context), _SAMPLE):
+                if not self._held or self._held_nbytes + payload.size <= _MOST_HELD:
+                    self._held.append(payload)
+                    self._held_nbytes += payload.size
+                yield payload
+        except BudgetError:
+            self.is_too_large = True
+        except DataError:
+            pass  # It is raised when rows are read that far.
+
+    def some(self) -> Sequence[Bytes]:
+        """Return those that are held."""
+        if not self._held:
+            for _ in self:
+                if self._held_nbytes > _MOST_HELD // 2:
+                    break
+        return self._held
 
 
-def inferred(files: Files, payloads: Sequence[bytes]) -> Any:
+def _sampled(nbytes: int) -> Bytes:
+    if nbytes > _MOST_SAMPLED:
+        raise BudgetError(f"a record of {nbytes} bytes is too large for a sample.")
+    return allocate_plain(nbytes)
+
+
+def _payloads(flow: RecordFlow, context: Context) -> Iterator[Bytes]:
+    for span in flow.spans(None, context):
+        found = span.found
+        for start, length in zip(found.starts.tolist(), found.lengths.tolist(), strict=True):
+            yield found.buffer[start + HEADER_NBYTES : start + HEADER_NBYTES + length]
+
+
+def inferred(files: Files, sample: Sample) -> Any:
     """Return the features that the first records have."""
     file = str(files.locations[0])
-    try:
-        features = infer_features(payloads) if payloads else {}
-    except ValueError as error:
-        raise DataError(
-            f"the first records tell no features: {error}",
-            file=file,
-            cure="Give features={...}, or raw=True for bytes.",
-        ) from None
+    features: dict[str, Feature] = {}
+    with closing(iter(sample)) as payloads:
+        first = next(payloads, None)
+        if first is not None:
+            try:
+                features = infer_features(itertools.chain([first], payloads))
+            except ValueError as error:
+                raise DataError(
+                    f"the first records tell no features: {error}",
+                    file=file,
+                    cure="Give features={...}, or raw=True for bytes.",
+                ) from None
     if not features:
-        what = "its first records have" if payloads else "it has no records, and so"
+        what = "its first records have" if first is not None else "it has no records, and so"
         cure = "Give features={...}, or raw=True."
-        if not payloads and files.locations[0].size:
+        if sample.is_too_large:
+            what = f"its first record takes more than {_MOST_SAMPLED >> 20} MB, and so it tells"
+        elif first is None and files.locations[0].size:
             what = "no record at its beginning can be read, and so it has"
             cure = f"It may be damaged, packed, or no TFRecord file; if it is good: {cure}"
         raise DataError(f"{what} no features", file=file, cure=cure)
@@ -240,9 +282,22 @@ class TFRecordRows(Rows):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a piece of a file, and of columns on their way to the block."""
         piece = min(PIECE_NBYTES + self.widest, num_rows * (self.widest + GAP_NBYTES))
-        return round_up(piece, _GRAIN_NBYTES) + (
-            0 if self.is_fixed else self.block_nbytes(num_rows)
-        )
+        moving = 0 if self.is_fixed else 2 * self.block_nbytes(num_rows)
+        return round_up(piece, _GRAIN_NBYTES) + moving + self.records.decoding_nbytes(num_rows)
+
+    def retained_nbytes(self, ahead: int) -> int:
+        """Return the bytes of the index."""
+        return int(self.offsets.nbytes)
+
+    def heaviest(self) -> str:
+        """Return the largest record."""
+        if not self.num_rows:
+            return ""
+        lengths = np.diff(self.offsets)
+        lengths[self.starts[1:-1] + np.arange(len(self.starts) - 2)] = 0  # From a file to the next.
+        entry = int(lengths.argmax())
+        number = int(np.searchsorted(self.starts + np.arange(len(self.starts)), entry, "right")) - 1
+        return f"{self.locate(entry - number, 0)}, byte {self.offsets[entry]}, has {format_nbytes(self.widest)}"
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the file, and the number of the record in it."""
@@ -289,7 +344,6 @@ def describe_tfrecord(locations: Sequence[Location]) -> list[str]:
     for location, packed in zip(files.locations, files.compressions, strict=True):
         how = "" if packed == "none" else f", {packed}"
         lines.append(f"file     {location}: {location.size} bytes{how}")
-    payloads = first_payloads(files)
     if not files.is_packed:
         try:
             found = record_offsets(files.locations, verify=True, direct=files.direct)
@@ -298,11 +352,9 @@ def describe_tfrecord(locations: Sequence[Location]) -> list[str]:
             lines.append(f"damaged  {error}")
     else:
         lines.append("records  unknown until they are read")
-    if not payloads:
-        return [*lines, "features none: there are no records"]
     try:
-        features = infer_features(payloads)
-    except ValueError as error:
-        return [*lines, f"features none ({error}): read them with raw=True"]
+        features = inferred(files, Sample(files))
+    except DataError as error:
+        return [*lines, f"features none ({error.problem}): read them with raw=True"]
     lines += [f"feature  {name!r}: {feature}" for name, feature in features.items()]
     return lines
