@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.workers.carving import carve
 
-from penstock.workers import PoolClosed, WorkerPool, pickle_function
+from penstock.workers import PoolClosed, WorkerPool, WorkersUnavailable, pickle_function
 
 
 def test_a_task_reads_inputs_and_writes_outputs_in_shared_memory(make_pool, lease, wait):
@@ -370,6 +370,32 @@ def test_a_fork_of_the_process_can_neither_use_nor_end_the_workers(make_pool, wa
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert wait(pool.submit(0, meta=3)).value == 3
+
+
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if an earlier test started it
+def test_workers_end_by_themselves_while_a_fork_has_copies_of_their_channels(make_pool, wait):
+    pool = make_pool(lambda inputs, outputs, meta: meta)
+    wait(pool.submit(0))
+    (worker,) = pool._service._workers
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        pool.close()
+        assert worker._process.returncode == 0  # not killed after its time was up
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_thread_that_cannot_start_is_an_error_and_leaves_nothing(monkeypatch):
+    def refuse(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("penstock.core.crew._thread.start_new_thread", refuse)
+    with pytest.raises(WorkersUnavailable, match="could not be started: can't start new thread"):
+        WorkerPool(1, b"", name="map(f)")
 
 
 def test_workers_start_while_the_caller_goes_on(make_pool, wait):
