@@ -152,3 +152,19 @@ def test_the_bytes_of_a_buffer_are_whole_pages_and_whole_huge_pages_where_it_fit
 def test_nothing_is_granted_when_nothing_runs():
     gc.collect()
     assert process_ledger.granted == 0
+
+
+def test_a_part_of_a_stream_takes_from_its_grant_or_from_what_it_may_still_map():
+    ledger = Ledger()
+    stream, part = Account(ledger, "stream"), Account(ledger, "its workers")
+    stream.open(budget=100, need=10, want=60, why="blocks")
+    ledger.divide(stream, part, 20)
+    assert (stream.grant, stream.limit, part.grant) == (40, 80, 20)
+    assert ledger.granted == 60
+    ledger.annex(stream, part, 30, budget=100, why="longer rows")
+    assert (stream.grant, stream.limit, part.grant) == (40, 50, 50)
+    stream.charge(50)  # Ten more than its grant: rows were longer than planned.
+    with pytest.raises(BudgetError, match=r"its workers: it needs at least 51 B \(longer rows\)"):
+        ledger.annex(stream, part, 1, budget=100, why="longer rows")
+    part.close()
+    assert ledger.granted == 40
