@@ -1,12 +1,15 @@
 """An optional package is the package, or an error that says how to install it."""
 
+import importlib
 import json
 import os.path
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from penstock.core import optional
 from penstock.core.optional import require
 
 
@@ -42,3 +45,27 @@ def test_other_errors_of_a_package_are_its_own(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"^wrong version$"):
         require("ill_made", "x", "ill")
+
+
+@pytest.mark.parametrize("package", ["h5py", "pyarrow", "zarr"])
+def test_a_version_that_is_too_old_is_named_with_the_one_that_would_do(
+    package: str, monkeypatch: pytest.MonkeyPatch
+):
+    least = optional._LEAST[package]
+    monkeypatch.setattr(optional, "_new_enough", set())
+    monkeypatch.setattr(importlib.import_module(package), "__version__", "2.18.7")
+    message = rf"^reading \.abc needs {package} {least} or newer, and 2\.18\.7 is installed: pip in"
+    with pytest.raises(ImportError, match=message):
+        require(package, "reading .abc", "abc")
+    for version in (least, f"{least}.post1", "99.0.0rc1", "99.1.0.dev5+g1234"):
+        monkeypatch.setattr(importlib.import_module(package), "__version__", version)
+        monkeypatch.setattr(optional, "_new_enough", set())
+        assert require(package, "reading .abc", "abc").__name__ == package
+
+
+def test_the_least_versions_are_those_that_the_extras_install():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    bounds = {one for extra in extras.values() for one in extra}
+    for package, least in optional._LEAST.items():
+        assert f"{package}>={least}" in bounds

@@ -1,40 +1,34 @@
 """Optional packages: imported when they are used, with an error that says how to install them."""
 
 import importlib
-import importlib.metadata
 import re
 from typing import Any
 
+# What extras in pyproject.toml ask for, too. Older ones fail in ways that look like damaged files, or crash.
+_LEAST = {"h5py": "3.12.1", "pyarrow": "17", "zarr": "3.1.3"}
+_new_enough: set[str] = set()
 
-def require(package: str, purpose: str, extra: str, least: str = "0") -> Any:
-    """Return an optional package, or raise an ImportError that says how to get it.
 
-    `purpose` is what needs the package ('reading .zarr'), `extra` the extra of penstock that installs it, `least`
-    the oldest version that will do.
+def require(package: str, purpose: str, extra: str) -> Any:
+    """Return an optional package, or raise an ImportError that says how to get it, or a newer version of it.
+
+    `purpose` is what needs the package ('reading .zarr'), `extra` the extra of penstock that installs it.
     """
     root = package.partition(".")[0]
-    found = _version(root) if least != "0" else least
-    if _numbers(found) < _numbers(least):
-        # Not tried: an old version fails in ways that look like damage of a file.
-        message = (
-            f"{purpose} needs {root} {least} or newer, and {found} is installed: "
-            f"pip install --upgrade 'penstock[{extra}]'"
-        )
-        raise ImportError(message, name=root)
+    cure = f"pip install 'penstock[{extra}]'"
     try:
-        return importlib.import_module(package)
+        found = importlib.import_module(package)
     except ImportError as error:
-        message = f"{purpose} needs {root}: pip install 'penstock[{extra}]'"
-        raise ImportError(message, name=root) from error
-
-
-def _version(package: str) -> str:
-    """Return the version that is installed; one that is newer than any where that is not known."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "9999"
+        raise ImportError(f"{purpose} needs {root}: {cure}", name=root) from error
+    if root in _LEAST and root not in _new_enough:
+        version = str(getattr(importlib.import_module(root), "__version__", ""))
+        if version and _numbers(version) < _numbers(_LEAST[root]):
+            problem = f"{purpose} needs {root} {_LEAST[root]} or newer, and {version} is installed"
+            raise ImportError(f"{problem}: {cure}", name=root)
+        _new_enough.add(root)
+    return found
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:2]]
+    """Return the numbers that a version begins with."""
+    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3]]

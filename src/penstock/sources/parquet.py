@@ -23,7 +23,6 @@ from penstock.io.seekable import SeekableFile
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import format_nbytes
 from penstock.sources.arrow.columns import (
-    LEAST,
     NullFoundError,
     check_column,
     fixed_values,
@@ -329,7 +328,7 @@ class Handle:
         verify: bool,
         dictionary: str | None = None,
     ) -> None:
-        require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet", least=LEAST)
+        require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet")
         parquet = require("pyarrow.parquet", "reading .parquet", "parquet")
         self.stream = SeekableFile(reader)
         with _file_errors(location):

@@ -14,15 +14,13 @@ from penstock.errors import BudgetError, DataError, FieldError
 from penstock.memory import Allocate
 from penstock.sources.reading.chunked import Coded
 
-LEAST = "17"
-"""The oldest pyarrow that will do: it was run."""
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """NumPy's names for the number types that Arrow calls otherwise."""
 
 
 def arrow() -> Any:
     """Return pyarrow."""
-    return require("pyarrow", "reading .parquet and .arrow", "parquet", least=LEAST)
+    return require("pyarrow", "reading .parquet and .arrow", "parquet")
 
 
 def spec_of_type(kind: Any) -> ArraySpec | None:

@@ -19,7 +19,6 @@ from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
 from penstock.memory import allocate_plain
 from penstock.sources.arrow.columns import (
-    LEAST,
     NullFoundError,
     arrow,
     check_column,
@@ -140,7 +139,7 @@ class Handle:
     """An open file for the use of one thread, and for one column or (None) for all."""
 
     def __init__(self, location: Location, reader: Reader, column: int | None) -> None:
-        pa = require("pyarrow", f"reading {location.suffix or '.arrow'}", "parquet", least=LEAST)
+        pa = require("pyarrow", f"reading {location.suffix or '.arrow'}", "parquet")
         self.stream = SeekableFile(reader)
         options = pa.ipc.IpcReadOptions(
             use_threads=False, included_fields=None if column is None else [column]
