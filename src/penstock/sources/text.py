@@ -1,7 +1,7 @@
 """Text files: a row is a line, as str, without its end. Read forward, resumed at any line."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
-from penstock.io.formats.lines import TEXT_NBYTES, Piece, read_pieces
+from penstock.io.formats.lines import TEXT_NBYTES, Piece
 from penstock.io.location import Location
 from penstock.io.open import open_reader
-from penstock.io.reader import Reader, read_bytes
+from penstock.io.reader import read_bytes
 from penstock.memory import Allocate
 from penstock.sources.reading.line_flow import LineFlow
 from penstock.sources.reading.parts import Request, attempt_each, check_names, skipped_words
@@ -41,19 +41,15 @@ class TextFlow(LineFlow):
     """Lines of text, without their ends."""
 
     kind = "text"
+    copies = 10  # As bytes, their cut, the search for line ends, and up to 4 while it is checked to be UTF-8.
 
     def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
         super().__init__(locations, direct=direct)
         self.structure = flatten("")[1]
         with open_reader(locations[0]) as reader:
-            first = next(read_pieces(reader), None)
-        lines = 1 if first is None else max(1, first.data.count(b"\n"))
-        length = 0 if first is None else len(first.data) // lines
+            first = read_bytes(reader, 0, min(TEXT_NBYTES, reader.size))
+        length = len(first) // max(1, first.count(b"\n"))
         self.fields = (Field(ArraySpec((), str), estimate=length + 8),)
-
-    def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
-        """Return the text of a file."""
-        return read_pieces(reader, offset, line)
 
     def rows_of(
         self, piece: Piece, used: int, file: str, context: Context

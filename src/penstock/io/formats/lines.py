@@ -1,7 +1,10 @@
 """Text read in pieces of whole lines, starting at any line, with line numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
@@ -9,6 +12,8 @@ from penstock.io.reader import Reader, read_bytes
 TEXT_NBYTES = 1 << 18
 _MOST_NBYTES = 64 << 20  # A longer line is a quote that is never closed, or not text at all.
 _BOM = b"\xef\xbb\xbf"
+Reserve = Callable[[int, int], Any]
+"""Called with the number of a line, and the bytes of the piece that begins with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +55,64 @@ def read_pieces(
     *,
     quote: bytes = b"",
     most: int | None = None,
+    reserve: Reserve | None = None,
 ) -> Iterator[Piece]:
     """Yield the text from `offset` on, where a line must begin; a line end within quotes ends no line.
 
-    A line of more than `most` bytes (default: 64 MB) raises UnclosedError.
+    A line of more than `most` bytes (default: 64 MB) raises UnclosedError. Before a piece is read that is larger than
+    usual, `reserve` is called with its first line and its bytes; what it returns is kept while the piece is in use.
     """
     limit = _MOST_NBYTES if most is None else most
     size = reader.size
     if offset == 0 and size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM:
         offset = len(_BOM)
-    wanted = TEXT_NBYTES
     while offset < size:
-        data = read_bytes(reader, offset, min(wanted, size - offset))
+        data = read_bytes(reader, offset, min(TEXT_NBYTES, size - offset))
         end = len(data) if offset + len(data) == size else _last_line_end(data, quote)
+        reserved = None
         if not end:
-            wanted *= 2
-            if wanted > limit:
-                raise UnclosedError(
-                    f"line {line} has no end within {limit} bytes",
-                    file=str(reader.location),
-                    offset=offset,
-                    cure="Look for a quote that is never closed, or whether this is text at all.",
-                )
-            continue
-        piece = Piece(offset, line, data[:end])
-        yield piece
+            del data
+            wanted = _long_nbytes(reader, offset, line, quote, limit)
+            reserved = None if reserve is None else reserve(line, wanted)
+            data = read_bytes(reader, offset, wanted)
+            end = wanted if offset + wanted == size else _last_line_end(data, quote)
+        piece = Piece(offset, line, data if end == len(data) else data[:end])
+        del data
         offset = piece.end
-        line += piece.data.count(b"\n")
-        wanted = TEXT_NBYTES
+        held = [piece]
+        del piece
+        line += held[0].data.count(b"\n")
+        yield held.pop()
+        del reserved
+
+
+def _long_nbytes(reader: Reader, offset: int, line: int, quote: bytes, limit: int) -> int:
+    """Return the bytes of a piece whose first line is longer than usual, found without holding the line."""
+    stop = min(reader.size, offset + limit)
+    at, is_quoted = offset, False
+    wanted = TEXT_NBYTES
+    while at < stop:
+        data = np.frombuffer(read_bytes(reader, at, min(TEXT_NBYTES, stop - at)), np.uint8)
+        ends = data == ord("\n")
+        if quote:
+            quotes = np.cumsum(data == quote[0]) + is_quoted
+            ends &= quotes % 2 == 0
+            is_quoted = bool(quotes[-1] % 2)
+        end = int(np.argmax(ends)) + 1 if ends.any() else 0
+        if end or (at + len(data) == reader.size):
+            length = at - offset + (end or len(data))
+            while wanted < length:
+                wanted *= 2
+            if wanted <= limit:
+                return min(wanted, reader.size - offset)
+            break
+        at += len(data)
+    raise UnclosedError(
+        f"line {line} has no end within {limit} bytes",
+        file=str(reader.location),
+        offset=offset,
+        cure="Look for a quote that is never closed, or whether this is text at all.",
+    )
 
 
 def next_line(reader: Reader, offset: int) -> int:

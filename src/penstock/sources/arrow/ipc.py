@@ -110,7 +110,7 @@ def _part(
             if own and num_rows:
                 found.field = Field(spec, estimate=found.mean_nbytes(reader, sizes, own) + 8)
             rows = int(lengths.max(initial=0))
-            found.hold(max(sizes, default=0) + own + 16 * rows)
+            found.hold(max(sizes, default=0) + own + (4 if own else 16) * rows)
         found.words_nbytes = words_nbytes
         return found
 

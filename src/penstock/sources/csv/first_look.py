@@ -11,12 +11,14 @@ from penstock.errors import DataError, SpecMismatchError
 from penstock.io.formats.lines import Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
+from penstock.memory import default_budget
 from penstock.sources.csv.cells import kind_of_cells
 from penstock.sources.csv.flow import CsvFlow
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.parts import Request, attempt_each, check_names
 
+_LEAST_NBYTES = 1 << 20  # That the first line may have in any case.
 _NOTE = (
     "from_files(..., on_error='skip') finds columns and types in the other rows, and "
     "with_options(on_error='skip') skips this one."
@@ -94,7 +96,9 @@ def _text(piece: Piece, file: str) -> str:
 
 def _first_piece(location: Location) -> Piece:
     with open_reader(location) as reader:
-        piece = next(read_pieces(reader, quote=b'"'), None)
+        # No budget is known yet: a first line that would not fit the default one is taken for damage.
+        most = max(_LEAST_NBYTES, default_budget() // CsvFlow.copies)
+        piece = next(read_pieces(reader, quote=CsvFlow.quote, most=most), None)
     if piece is None or not piece.data.strip():
         raise DataError("is empty", file=str(location), cure="Leave it out, or write its header.")
     return piece

@@ -1,6 +1,6 @@
 """The rows of CSV files, read forward."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,8 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure
 from penstock.core.rows import Context
 from penstock.errors import DataError
-from penstock.io.formats.lines import TEXT_NBYTES, Piece, UnclosedError, next_line, read_pieces
+from penstock.io.formats.lines import TEXT_NBYTES, Piece
 from penstock.io.location import Location
-from penstock.io.reader import Reader
 from penstock.sources.csv.cells import LineOf, column_values
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.line_flow import LineFlow
@@ -28,6 +27,9 @@ class CsvFlow(LineFlow):
     """Rows of CSV files, a field a column."""
 
     kind = "CSV"
+    quote = b'"'
+    copies = _PYTHON
+    most_skipped = _MOST_NBYTES
 
     def __init__(
         self,
@@ -44,22 +46,6 @@ class CsvFlow(LineFlow):
         self.names = names
         self.structure = structure
         self.fields = fields
-
-    def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
-        """Yield the text of a file; under `skip`, of a quote that is never closed only its line is skipped."""
-        if not self.skip:
-            yield from read_pieces(reader, offset, line, quote=b'"')
-            return
-        while offset < reader.size:
-            try:
-                for piece in read_pieces(reader, offset, line, quote=b'"', most=_MOST_NBYTES):
-                    yield piece
-                    offset, line = piece.end, piece.line + piece.data.count(b"\n")
-            except UnclosedError as error:
-                self.skip_bad(error, context)
-                offset, line = next_line(reader, offset), line + 1
-            else:
-                return
 
     def rows_of(
         self, piece: Piece, used: int, file: str, context: Context

@@ -3,16 +3,18 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Cursor, Parcel
 from penstock.core.state import cursor_parts
-from penstock.errors import DataError
-from penstock.io.formats.lines import Piece
+from penstock.errors import BudgetError, DataError
+from penstock.io.formats.lines import Piece, UnclosedError, next_line, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader
+from penstock.memory import format_nbytes
 from penstock.sources.reading.bad_rows import SkippableFlow, passed
 
 
@@ -25,6 +27,12 @@ class LineFlow(SkippableFlow):
     num_rows = None
     kind: str
     """What its files are called in messages: 'CSV'."""
+    quote = b""
+    """Between two of these a line does not end."""
+    copies: int
+    """The bytes that a byte of text takes at most while it is read."""
+    most_skipped: int | None = None
+    """Under `skip`, a longer line has no end; None: as without."""
 
     def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
         self.locations = locations
@@ -55,9 +63,41 @@ class LineFlow(SkippableFlow):
             del block
             yield parcel.pop()
 
-    @abstractmethod
     def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
-        """Yield the text of a file from `offset` on, where `line` begins."""
+        """Yield the text of a file from `offset` on, where `line` begins; under `skip` only of lines that end."""
+
+        def reserve(line: int, nbytes: int) -> Any:
+            return self._reserved(reader, line, nbytes, context)
+
+        most = self.most_skipped if self.skip else None
+        while offset < reader.size:
+            try:
+                for piece in read_pieces(
+                    reader, offset, line, quote=self.quote, most=most, reserve=reserve
+                ):
+                    offset, line = piece.end, piece.line + piece.data.count(b"\n")
+                    held = [piece]
+                    del piece
+                    yield held.pop()
+            except UnclosedError as error:
+                self.skip_bad(error, context)
+                offset, line = next_line(reader, offset), line + 1
+            else:
+                return
+
+    def _reserved(self, reader: Reader, line: int, nbytes: int, context: Context) -> Any:
+        """Return memory of the budget that stands for what a long line takes besides its block."""
+        taken = self.copies * nbytes
+        try:
+            return context.allocate(taken)
+        except BudgetError as error:
+            budget = (context.budget or 0) + taken + nbytes
+            raise BudgetError(
+                f"{reader.location}: line {line} has up to {format_nbytes(nbytes)}, and reading it takes "
+                f"{format_nbytes(taken)}, more than the memory budget leaves it. "
+                f"Write with_options(memory={budget}), or more"
+                f"{', or look for a quote that is never closed' if self.quote else ''}."
+            ) from error
 
     @abstractmethod
     def rows_of(
