@@ -59,6 +59,9 @@ class Pieces:
             return column_of([], self.spec, self.allocate, aligned=self.aligned)
         slots = np.concatenate([np.arange(len(c)) if at is None else at for at, c in self.pieces])
         merged = merge([column for _, column in self.pieces], self.allocate)
+        self.pieces.clear()  # Their memory is needed for the copy in order.
+        if not self.aligned and bool((slots[1:] > slots[:-1]).all()):
+            return merged
         return merged.take(np.argsort(slots, kind="stable"), self.allocate, aligned=self.aligned)
 
 
@@ -117,3 +120,20 @@ class Block:
     def nbytes(self) -> int:
         """The bytes of all columns."""
         return sum(column.nbytes for column in self.columns)
+
+
+def varying_nbytes(block: Block, size: int) -> Index:
+    """Return the bytes that each row of a block takes in columns of text and of ragged rows."""
+    total = np.zeros(size, np.int64)
+    for column in block.columns:
+        if isinstance(column, Text):
+            total += np.diff(column.offsets[: size + 1])
+        elif isinstance(column, Ragged):
+            sizes = column.shapes[:size].prod(axis=1)
+            values = column.values_
+            if isinstance(values, Text):
+                total += values.offsets[column.starts[:size] + sizes]
+                total -= values.offsets[column.starts[:size]]
+            else:
+                total += sizes * values.dtype.itemsize
+    return total

@@ -28,6 +28,8 @@ class Field:
     """For a batch that may be cut short: the largest leading dimension."""
     estimate: int = _TEXT_GUESS
     """Average bytes of a row, where rows differ in size."""
+    planned: int | None = None
+    """Bytes to plan for a row that may never come, because the rows of a flow may be too few for one such batch."""
     tops: tuple[int, ...] = ()
     """Where all sizes are known and differ: bytes of the 1, 2, 4, ... largest rows together, and last of all rows."""
     storage_shape: tuple[int, ...] | None = dataclasses.field(init=False)
@@ -54,6 +56,8 @@ class Field:
 
     def most_nbytes(self, num_rows: int, *, aligned: bool = False) -> int:
         """Return the most bytes that any `num_rows` rows take; an estimate where their sizes are not known."""
+        if self.planned is not None:
+            return self.planned * num_rows
         if self.storage_shape is not None or not self.tops:
             return self.stride(aligned=aligned) * num_rows
         padding = ALIGNMENT * num_rows if aligned else 0
@@ -124,7 +128,9 @@ def allocate_block(
     """
     lease = _Recorded(allocate)
     fixed = [field for field in fields if field.storage_shape is not None]
-    memory = lease(block_nbytes(fixed, num_rows, aligned=aligned)) if fixed else None
+    strides = [field.stride(aligned=aligned) for field in fixed]
+    total = sum(round_up(stride * num_rows, ALIGNMENT) for stride in strides)
+    memory = lease(total) if fixed else None
     sinks: list[Sink] = []
     offset = 0
     for field in fields:
@@ -139,8 +145,8 @@ def allocate_block(
         for size in reversed(shape):
             inner.append(step)
             step *= size
-        strides = (stride * num_rows, stride, *reversed(inner))
-        grouped = typed(memory, offset, (1, num_rows, *shape), dtype, strides)
+        steps = (stride * num_rows, stride, *reversed(inner))
+        grouped = typed(memory, offset, (1, num_rows, *shape), dtype, steps)
         lengths = None if field.spec.is_fixed else np.full(num_rows, shape[0], np.int64)
         sinks.append(Fixed(grouped, None, lengths))
         offset += round_up(stride * num_rows, ALIGNMENT)

@@ -20,6 +20,7 @@ from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
 from penstock.core.resources import Resources
+from penstock.core.sizes import Sizes
 from penstock.core.tally import Tally
 from penstock.memory import Allocate, Hold, allocate_plain, buffer_nbytes, hold_plain
 
@@ -103,6 +104,8 @@ class Context:
     """Where nodes that skip bad rows add their errors."""
     hold: Hold = hold_plain
     """Counts memory that a library takes for itself; raises if the budget has no room for it."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """Where the sizes of rows are noted that differ."""
 
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""
@@ -163,6 +166,11 @@ class Node(ABC):
         return self.num_rows == ENDLESS
 
     @property
+    def is_varying(self) -> bool:
+        """Whether rows differ in size."""
+        return any(field.storage_shape is None for field in self.fields)
+
+    @property
     def spec(self) -> Any:
         """The nest of `ArraySpec` of a row."""
         return unflatten(self.structure, [field.spec for field in self.fields])
@@ -173,7 +181,9 @@ class Node(ABC):
         return row_nbytes(self.fields)
 
     def block_nbytes(self, num_rows: int) -> int:
-        """Return the bytes of a block of `num_rows` rows of this node, rounded up to whole pages."""
+        """Return the bytes of a block of `num_rows` rows of this node, or of all if there are fewer, in whole pages."""
+        if self.num_rows is not None:
+            num_rows = min(num_rows, self.num_rows)
         return buffer_nbytes(block_nbytes(self.fields, num_rows, aligned=self.is_batched))
 
     @abstractmethod
@@ -323,7 +333,7 @@ class Flow(Node):
         """Return the rows from `cursor` on (None: from the first row), in parcels of one row or more."""
         mark = context.clock.enter()
         try:
-            parcels = _Timed(self, self.make_parcels(cursor, context), context.clock)
+            parcels = _Timed(self, self.make_parcels(cursor, context), context)
         finally:
             context.clock.leave(mark, self, 0)
         context.resources.watch(parcels)
@@ -333,6 +343,10 @@ class Flow(Node):
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Do the work of `parcels`."""
 
+    def file_at(self, cursor: Cursor) -> str:
+        """Return the file that the row at `cursor` comes from; '' for a flow that reads no files."""
+        return ""
+
     @abstractmethod
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the most bytes that this flow and its inputs hold at once, for blocks of `block_nbytes`."""
@@ -341,10 +355,11 @@ class Flow(Node):
 class _Timed(Iterator[Parcel]):
     """The parcels of a flow; the clock counts the time that each one takes."""
 
-    def __init__(self, flow: Flow, parcels: Iterator[Parcel], clock: Clock) -> None:
+    def __init__(self, flow: Flow, parcels: Iterator[Parcel], context: Context) -> None:
         self._flow = flow
         self._parcels = parcels
-        self._clock = clock
+        self._clock = context.clock
+        self._sizes = context.sizes if flow.is_varying else None
 
     def __next__(self) -> Parcel:
         mark = self._clock.enter()
@@ -352,6 +367,8 @@ class _Timed(Iterator[Parcel]):
         try:
             parcel = next(self._parcels)
             size = parcel.size
+            if self._sizes is not None:
+                self._sizes.note(self._flow, parcel.block, size, None, parcel.cursor_after)
             return parcel
         finally:
             self._clock.leave(mark, self._flow, size)

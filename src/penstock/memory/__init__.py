@@ -1,7 +1,7 @@
 """The memory that the library holds: the budget, the ledger of who holds how much, and the buffers."""
 
 from penstock.memory.budget import default_budget, format_nbytes, parse_nbytes
-from penstock.memory.ledger import Account, Ledger, process_ledger
+from penstock.memory.ledger import Account, Advice, Ledger, process_ledger
 from penstock.memory.pool import (
     ALIGNMENT,
     Allocate,
@@ -15,6 +15,7 @@ from penstock.memory.pool import (
 __all__ = [
     "ALIGNMENT",
     "Account",
+    "Advice",
     "Allocate",
     "Hold",
     "Ledger",

@@ -60,6 +60,12 @@ def default_budget(root: Path = Path("/"), *, own_nbytes: int = 0) -> int:
     return max(1, min(_MOST, free // _SHARE))
 
 
+def host_nbytes() -> int:
+    """Return the bytes of memory that the host has, in use or not."""
+    pages: int = os.sysconf("SC_PHYS_PAGES")
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _host_free(root: Path) -> int:
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
@@ -67,8 +73,7 @@ def _host_free(root: Path) -> int:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    pages: int = os.sysconf("SC_PHYS_PAGES")
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return host_nbytes()
 
 
 def _cgroup_free(root: Path) -> Iterator[int]:

@@ -17,8 +17,8 @@ class Account:
     name: str
     grant: int = 0
     """Bytes that are promised to it, whether in use or not."""
-    limit: int = 0
-    """Bytes it may map at most, when rows turn out longer than was estimated."""
+    budget: int = 0
+    """The memory budget that it was opened with: its grant grows up to that, if rows turn out longer than planned."""
     mapped: int = 0
     held: int = 0
     """Bytes of delivered batches that the consumer still refers to. They are written off, never waited for."""
@@ -26,9 +26,35 @@ class Account:
     held_peak: int = 0
     is_open: bool = False
 
-    def open(self, *, budget: int, need: int, want: int, why: str) -> None:
-        """Get a grant of `need` to `want` bytes, or raise with the budget that would do."""
-        self.ledger.admit(self, budget=budget, need=need, want=want, why=why)
+    @property
+    def limit(self) -> int:
+        """Bytes it may map at most: what the budget leaves it."""
+        return self.budget - self.ledger.granted + self.grant
+
+    def open(
+        self,
+        *,
+        budget: int,
+        need: int,
+        want: int,
+        why: str,
+        advise: "Callable[[int], Advice] | None" = None,
+    ) -> None:
+        """Get a grant of `need` to `want` bytes, or raise with the budget that would do.
+
+        `advise` is asked only then: it is told how many bytes there are, and may know of more that will be needed.
+        """
+        self.ledger.admit(self, budget=budget, need=need, want=want, why=why, advise=advise)
+
+    def grow(self, nbytes: int) -> bool:
+        """Raise the grant to `nbytes`, if the budget leaves so much; under `ledger.lock`."""
+        if nbytes > self.grant:
+            if nbytes > self.limit:
+                return False
+            self.grant = nbytes
+            if self.ledger.granted + self.ledger.reserve_nbytes > self.budget:
+                self.ledger.drop_reserve()
+        return True
 
     def charge(self, nbytes: int) -> None:
         """Count `nbytes` more as mapped; the caller has made sure that they fit."""
@@ -46,6 +72,16 @@ class Account:
         with self.ledger.lock:
             self.is_open = False
             self.ledger.accounts.discard(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What would help a stream that is refused."""
+
+    need: int
+    """Bytes with which it runs to its end."""
+    cure: str = ""
+    """What else would help, as the end of a sentence: ', or use smaller batches'."""
 
 
 class Ledger:
@@ -71,18 +107,31 @@ class Ledger:
         with self.lock:
             return self.reserve_nbytes + sum(account.mapped for account in self.accounts)
 
-    def admit(self, account: Account, *, budget: int, need: int, want: int, why: str) -> None:
+    def admit(
+        self,
+        account: Account,
+        *,
+        budget: int,
+        need: int,
+        want: int,
+        why: str,
+        advise: Callable[[int], Advice] | None = None,
+    ) -> None:
         """Grant an account `need` to `want` bytes, or raise with the budget that would do."""
         self._collect_if_short(need, budget)
         with self.lock:
             others = self.granted
+            taken = self._taken()
             room = budget - others
-            if room < need:
-                raise BudgetError(self._refusal(account.name, budget, need, others, why))
-            if others + self.reserve_nbytes + want > budget:
-                self.drop_reserve()
-            account.grant, account.limit, account.is_open = min(want, room), room, True
-            self.accounts.add(account)
+            if room >= need:
+                if others + self.reserve_nbytes + want > budget:
+                    self.drop_reserve()
+                account.grant, account.budget, account.is_open = min(want, room), budget, True
+                self.accounts.add(account)
+                return
+        # Not under the lock: to know what helps may take a look at the rows.
+        advice = Advice(need) if advise is None else advise(room)
+        raise BudgetError(refusal(account.name, budget, need, taken, why, advice))
 
     def extend(self, account: Account, nbytes: int, *, budget: int, why: str) -> None:
         """Grant an account `nbytes` more, or raise with the budget that would do."""
@@ -90,13 +139,13 @@ class Ledger:
         with self.lock:
             others = self.granted - account.grant
             if others + account.grant + nbytes > budget:
-                raise BudgetError(
-                    self._refusal(account.name, budget, account.grant + nbytes, others, why)
-                )
+                need = account.grant + nbytes
+                taken = self._taken(account)
+                raise BudgetError(refusal(account.name, budget, need, taken, why, Advice(need)))
             if others + account.grant + nbytes + self.reserve_nbytes > budget:
                 self.drop_reserve()
             account.grant += nbytes
-            account.limit += nbytes
+            account.budget = budget
 
     def divide(self, account: Account, part: Account, nbytes: int) -> None:
         """Move `nbytes` of what an account was granted to `part`, another account of the same stream."""
@@ -132,19 +181,28 @@ class Ledger:
         if self.accounts and self.granted + nbytes > budget:
             gc.collect()
 
-    def _refusal(self, name: str, budget: int, need: int, others: int, why: str) -> str:
-        least = need + others
-        text = (
-            f"the memory budget of {format_nbytes(budget)} ({budget} bytes) is too small for {name}: "
-            f"it needs at least {format_nbytes(need)} ({why})"
-        )
-        if others:
-            names = ", ".join(
-                f"{account.name} {format_nbytes(account.grant)}"
-                for account in sorted(self.accounts, key=lambda account: -account.grant)
-            )
-            text += f", and {format_nbytes(others)} are taken ({names})"
-        return f"{text}. Write with_options(memory={least}), or more, or use smaller batches."
+    def _taken(self, but: Account | None = None) -> dict[str, int]:
+        """Return the grants of the others, the largest first, by their names."""
+        grants: dict[str, int] = {}
+        for account in sorted(self.accounts, key=lambda account: -account.grant):
+            if account is not but and account.grant:
+                grants[account.name] = grants.get(account.name, 0) + account.grant
+        return grants
+
+
+def refusal(
+    name: str, budget: int, need: int, taken: dict[str, int], why: str, advice: Advice
+) -> str:
+    """Return the message for an account that needs more than the budget leaves it."""
+    text = (
+        f"the memory budget of {format_nbytes(budget)} ({budget} bytes) is too small for {name}: "
+        f"it needs at least {format_nbytes(need)} ({why})"
+    )
+    if taken:
+        names = ", ".join(f"{one} {format_nbytes(grant)}" for one, grant in taken.items())
+        text += f", and {format_nbytes(sum(taken.values()))} are taken ({names})"
+    least = advice.need + sum(taken.values())
+    return f"{text}. Write with_options(memory={least}), or more{advice.cure}."
 
 
 process_ledger = Ledger()

@@ -150,7 +150,7 @@ class Pool:
             if buffer is None:
                 self._make_room(buffer_nbytes(nbytes))
                 # A buffer of the reserve may be larger than asked for, but not larger than there is room.
-                room = max(self.account.limit, self.account.grant) - self.account.mapped
+                room = self.account.grant - self.account.mapped
                 buffer = _reserve.take(nbytes, room) or _Buffer(nbytes)
                 self.account.charge(buffer.nbytes)
             lease = Lease(buffer, nbytes)
@@ -224,7 +224,7 @@ class Pool:
     def _make_room(self, nbytes: int) -> None:
         while self._idle and self.account.mapped + nbytes > self.account.grant:
             self.account.mapped -= self._idle.pop(0).nbytes
-        if self.account.mapped + nbytes > max(self.account.limit, self.account.grant):
+        if not self.account.grow(self.account.mapped + nbytes):
             raise BudgetError(
                 f"{self.account.name} has {format_nbytes(self.account.mapped)} and needs another "
                 f"{format_nbytes(nbytes)}, more than the memory budget leaves it "

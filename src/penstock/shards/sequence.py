@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.blocks import varying_nbytes
 from penstock.core.rows import Cursor, Node, Parcel, rows_per_block
 from penstock.memory import Allocate
 from penstock.shards.folder import ShardFolder
-from penstock.shards.writing import ShardWriter, varying_nbytes
+from penstock.shards.writing import ShardWriter
 
 SHARD_NBYTES = 256 << 20
 MAX_SHARDS = 128  # If the number of rows is known. A stream has a reader for each file, so there must not be many.

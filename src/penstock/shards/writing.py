@@ -280,23 +280,6 @@ def _shapes(column: Fixed | Ragged, start: int, stop: int) -> Index:
     return shapes
 
 
-def varying_nbytes(block: Block, size: int) -> Index:
-    """Return the bytes that each row of a block takes in columns of text and of ragged rows."""
-    total = np.zeros(size, np.int64)
-    for column in block.columns:
-        if isinstance(column, Text):
-            total += np.diff(column.offsets[: size + 1])
-        elif isinstance(column, Ragged):
-            sizes = column.shapes[:size].prod(axis=1)
-            values = column.values_
-            if isinstance(values, Text):
-                total += values.offsets[column.starts[:size] + sizes]
-                total -= values.offsets[column.starts[:size]]
-            else:
-                total += sizes * values.dtype.itemsize
-    return total
-
-
 def _append_text(
     data: ArrayFile,
     offsets: ArrayFile,

@@ -32,6 +32,7 @@ from penstock.stages.base.grouping import (
     batch_lengths,
     check_batchable,
     group,
+    longest_batch,
 )
 from penstock.stages.base.pending import Pending
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
@@ -73,12 +74,15 @@ class Batch(Stage):
     def field(self, field: Field, num_rows: int | None) -> Field:
         """Return the field of a batch of rows."""
         is_whole = self.is_whole(num_rows)
-        return batch_field(field, self.batch_size, is_whole=is_whole, tops=self.tops(field))
+        tops = self.tops(field, longest_batch(self.batch_size, num_rows))
+        return batch_field(
+            field, self.batch_size, is_whole=is_whole, num_rows=num_rows, tops=tops
+        )
 
-    def tops(self, field: Field) -> tuple[int, ...]:
-        """Return the bytes of the 1, 2, 4, ... largest batches that rows of a field could make."""
+    def tops(self, field: Field, size: int) -> tuple[int, ...]:
+        """Return the bytes of the 1, 2, 4, ... largest batches of `size` rows that rows of a field could make."""
         batches = [1 << power for power in range(len(field.tops))]
-        return tuple(field.most_nbytes(self.batch_size * count) + 16 * count for count in batches)
+        return tuple(field.most_nbytes(size * count) + 16 * count for count in batches)
 
     def fields(self, node: Node) -> tuple[Field, ...]:
         """Return the fields of a batch of rows of `node`."""
@@ -117,13 +121,14 @@ class BatchedRows(StageRows):
         super().__init__(stage, node)
         self.is_batched = True
         self.num_rows = stage.num_batches(node.num_rows) or 0
-        self.grains = grouped(node.grains, stage.batch_size)
+        self.batch_size = longest_batch(stage.batch_size, node.num_rows)
+        self.grains = grouped(node.grains, self.batch_size)
         self.fields = stage.fields(node)
         self.structure = stage.structure(node)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of all batches at once, into the batches."""
-        size, total = self.stage.batch_size, self.input.num_rows
+        size, total = self.batch_size, self.input.num_rows
         batches = as_index(rows)
         lengths = batch_lengths(batches, size, total)
         part = out.part(0, len(self.input.fields))
@@ -134,7 +139,7 @@ class BatchedRows(StageRows):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that reading the rows of the batches takes."""
         nested = 2 * num_rows * self.row_nbytes if self.input.is_batched else 0
-        return nested + self.input.staging_nbytes(num_rows * self.stage.batch_size)
+        return nested + self.input.staging_nbytes(num_rows * self.batch_size)
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the batch, and where its first row comes from."""
@@ -158,6 +163,7 @@ class BatchedFlow(StageFlow):
         super().__init__(stage, flow)
         self.is_batched = True
         self.num_rows = stage.num_batches(flow.num_rows)
+        self.batch_size = longest_batch(stage.batch_size, flow.num_rows)
         self.fields = stage.fields(flow)
         self.structure = stage.structure(flow)
 
@@ -175,7 +181,7 @@ class BatchedFlow(StageFlow):
     def _batches(self, pending: Pending, lengths: Index, context: Context) -> Parcel:
         block = context.block(self, len(lengths))
         part = block.part(0, len(self.input.fields))
-        grouping = Grouping(self.input, part, lengths, self.stage.batch_size, context)
+        grouping = Grouping(self.input, part, lengths, self.batch_size, context)
         cursors = pending.move(grouping.rows, lengths)
         self.stage.finish(grouping, block)
         return Parcel(block.finish(), len(lengths), cursors)
@@ -183,6 +189,10 @@ class BatchedFlow(StageFlow):
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input holds, the rows of an unfinished batch, and the batches made."""
         rows = rows_per_block(self.input, block_nbytes)
-        batches = rows // self.stage.batch_size + 1
-        own = 2 * self.block_nbytes(batches) + self.input.block_nbytes(rows + self.stage.batch_size)
-        return own + self.input.holds_nbytes(block_nbytes, ahead)
+        made = self.block_nbytes(rows // self.batch_size + 1)
+        # Text and ragged rows are joined before they are batches.
+        is_varying = any(field.storage_shape is None for field in self.fields)
+        own = (4 if is_varying else 2) * made + self.input.block_nbytes(rows)
+        is_unknown = any(field.planned is not None for field in self.fields)
+        waiting = made if is_unknown else self.input.block_nbytes(self.batch_size)
+        return own + waiting + self.input.holds_nbytes(block_nbytes, ahead)

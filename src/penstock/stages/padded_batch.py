@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.arrays import Array, Index, raw_rows, spans, starts_of, typed
-from penstock.core.blocks import Block
+from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Fixed, Ragged, Text, merge
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, field_names, flatten, tuple_of, unflatten
@@ -51,11 +51,11 @@ class PaddedBatch(Batch):
         made = [Field(ArraySpec((len(a),) if len(a) > 1 else (), np.int64)) for a in sizes]
         return fields + tuple(self.field(field, node.num_rows) for field in made)
 
-    def tops(self, field: Field) -> tuple[int, ...]:
+    def tops(self, field: Field, size: int) -> tuple[int, ...]:
         """Return the bytes of the 1, 2, 4, ... largest batches: rows are padded to the largest of their batch."""
         if None not in field.spec.shape:
-            return Batch.tops(self, field)
-        return tuple(self.batch_size * nbytes for nbytes in field.tops)
+            return Batch.tops(self, field, size)
+        return tuple(size * nbytes for nbytes in field.tops)
 
     def structure(self, node: Node) -> Structure:
         """Return the nest of a batch, or of the pair (batch, lengths)."""
@@ -77,13 +77,16 @@ class PaddedBatch(Batch):
             return self.group(number, rows, lengths, spec, allocate)
 
         grouping.finish(note if self.lengths else self.group)
-        lengths = grouping.lengths
-        slots = spans(np.arange(len(lengths)) * self.batch_size, lengths)
+        lengths, size = grouping.lengths, grouping.batch_size
+        slots = spans(np.arange(len(lengths)) * size, lengths)
         for values, sink in zip(sizes, out.sinks[len(grouping.fields) :], strict=True):
+            if isinstance(sink, Pieces):  # The batch got its room when its rows were there.
+                sink.put(np.split(values, np.cumsum(lengths)[:-1]))
+                continue
             assert isinstance(sink, Fixed)
-            batches = np.zeros((len(lengths) * self.batch_size, *values.shape[1:]), np.int64)
+            batches = np.zeros((len(lengths) * size, *values.shape[1:]), np.int64)
             batches[slots] = values
-            sink.put(batches.reshape(len(lengths), self.batch_size, *values.shape[1:]))
+            sink.put(batches.reshape(len(lengths), size, *values.shape[1:]))
             if sink.lengths is not None:
                 sink.put_lengths(lengths)
 

@@ -72,7 +72,10 @@ class SeriesWindows(StageRows):
     def __init__(self, stage: Window, node: Rows) -> None:
         super().__init__(stage, node)
         self.num_rows = stage.num_windows(node.num_rows)
-        self.fields = tuple(batch_field(f, stage.size, is_whole=True) for f in node.fields)
+        self.fields = tuple(
+            batch_field(field, stage.size, is_whole=True, num_rows=node.num_rows)
+            for field in node.fields
+        )
         self.is_fixed = all(field.spec.is_fixed for field in node.fields)
         self.grains = grouped(node.grains, stage.shift)
 

@@ -1,7 +1,8 @@
 """The plan: how large blocks are, how many are made ahead, by how many threads, in how many bytes."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from penstock.core.rows import Flow, Node, Rows, rows_per_block
 from penstock.engine.functions.trays import function_nodes, shared_nbytes
@@ -13,6 +14,16 @@ BLOCK_NBYTES = 1 << 21  # Large enough to be handed over at no cost, small enoug
 _PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
 _MOST_AHEAD = 64
 _SMALL_BLOCK = 1 << 18  # Below this, handing blocks over begins to cost.
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How much a stream could hold: blocks that are made ahead, their bytes, and trays."""
+
+    ahead: int
+    block_nbytes: int
+    trays: int
+    """Pieces of memory that each function shares with its processes; 0 if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class Plan:
     """Whether threads and blocks ahead may be raised while it runs: not if the user set or the budget limited them."""
     retries: int = 0
     max_errors: int | None = None
+    choices: tuple[Choice, ...] = ()
+    """What it was chosen from, the largest first."""
 
     @property
     def is_threaded(self) -> bool:
@@ -58,31 +71,24 @@ def make_plan(node: Node, options: Options) -> Plan:
     if budget is None:
         budget = default_budget(own_nbytes=process_ledger.mapped)
     threads, why = _threads(options)
-    caches = node.cache_nbytes().values()
-    cached = sum(caches)
-    # A cache of a flow (0: not known) grows as rows come; it gets the memory that blocks leave over. So blocks
-    # get half at most.
-    room = (budget - cached) // 2 if 0 in caches else budget - cached
+    cached = sum(node.cache_nbytes().values())
     processes = options.processes or 0
-    smallest = _total(flow, 1, 0 if threads == 0 else 1) + _shared(node, processes, 1, 1)
+    least = Choice(0 if threads == 0 else 1, 1, min(1, processes))
+    smallest = chosen_nbytes(node, flow, least)
     full = _ahead(options, node, BLOCK_NBYTES, threads)
     sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
     # First fewer blocks ahead, then smaller blocks, then one at a time, which also holds one window of a
     # shuffle instead of two. The order of the rows must never depend on this choice.
-    choices = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
-    choices += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
-    choices += [(min(full, 1), size) for size in sizes]
-    trays = [num_trays(processes, min(threads, ahead)) for ahead, _ in choices]
+    pairs = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]
+    pairs += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
+    pairs += [(min(full, 1), size) for size in sizes]
+    choices = [Choice(*one, num_trays(processes, min(threads, one[0]))) for one in pairs]
     if not is_set:
-        trays[0] = num_trays(processes, None)
-    totals = [
-        _total(flow, block_nbytes, ahead) + _shared(node, processes, block_nbytes, count)
-        for (ahead, block_nbytes), count in zip(choices, trays, strict=True)
-    ]
-    fitting = [number for number, total in enumerate(totals) if total <= room]
-    chosen = fitting[0] if fitting else len(choices) - 1
-    ahead, block_nbytes = choices[chosen]
-    total = totals[chosen]
+        choices[0] = replace(choices[0], trays=num_trays(processes, None))
+    chosen = choose(node, flow, budget, choices)
+    choice = choices[chosen]
+    ahead, block_nbytes = choice.ahead, choice.block_nbytes
+    total = chosen_nbytes(node, flow, choice)
     if chosen:
         why = "as large as the budget allows"
     return Plan(
@@ -99,10 +105,11 @@ def make_plan(node: Node, options: Options) -> Plan:
         why=why,
         scratch=options.scratch,
         processes=options.processes,
-        trays=trays[chosen] if processes else 0,
+        trays=choice.trays,
         is_tuned=not is_set and chosen == 0,  # 0: the budget did not limit it.
         retries=options.retries or 0,
         max_errors=options.max_errors,
+        choices=tuple(choices),
     )
 
 
@@ -111,14 +118,31 @@ def num_trays(processes: int, threads: int | None) -> int:
 
     No thread has more than one; None is any number of threads.
     """
+    if not processes:
+        return 0
     return processes + 2 if threads is None else min(processes + 2, max(1, threads))
 
 
-def _shared(node: Node, processes: int, block_nbytes: int, trays: int) -> int:
-    """Return the bytes that the functions of a chain share with their processes."""
-    if not processes:
-        return 0
-    return sum(shared_nbytes(one, block_nbytes, trays) for one in function_nodes(node))
+def choose(node: Node, flow: Flow, budget: int, choices: Sequence[Choice]) -> int:
+    """Return the number of the largest choice that the budget allows, or else of the smallest."""
+    caches = node.cache_nbytes().values()
+    # A cache of a flow (0: not known) grows as rows come; it gets the memory that blocks leave over. So blocks
+    # get half at most.
+    room = budget - sum(caches)
+    room = room // 2 if 0 in caches else room
+    for number, choice in enumerate(choices):
+        if chosen_nbytes(node, flow, choice) <= room:
+            return number
+    return len(choices) - 1
+
+
+def chosen_nbytes(node: Node, flow: Flow, choice: Choice) -> int:
+    """Return the bytes that a stream holds at most: its blocks, and what its functions share with their processes."""
+    nbytes = total_nbytes(flow, choice.block_nbytes, choice.ahead)
+    if choice.trays:
+        functions = function_nodes(node)
+        nbytes += sum(shared_nbytes(one, choice.block_nbytes, choice.trays) for one in functions)
+    return nbytes
 
 
 def _threads(options: Options) -> tuple[int, str]:
@@ -139,7 +163,8 @@ def _ahead(options: Options, node: Node, block_nbytes: int, threads: int) -> int
     return threads + 1
 
 
-def _total(flow: Flow, block_nbytes: int, ahead: int) -> int:
+def total_nbytes(flow: Flow, block_nbytes: int, ahead: int) -> int:
+    """Return the bytes that a flow holds at most, with blocks of `block_nbytes`, so many of them ahead."""
     pages = _PAGES_NBYTES * (ahead + 2) * (1 + _depth(flow))
     return flow.holds_nbytes(block_nbytes, ahead) + pages
 

@@ -18,7 +18,7 @@ from penstock.engine.functions.hand_over import HandOver, trailing_maps
 from penstock.engine.functions.placement import Decision, decide
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.functions.trays import function_nodes, shared_nbytes
-from penstock.engine.plan import Plan
+from penstock.engine.plan import Plan, refusal
 from penstock.engine.plan.plan import num_trays
 from penstock.engine.stream.threads import Pump, Threads
 from penstock.engine.stream.tuning import Tuner
@@ -66,7 +66,13 @@ class Engine:
     def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
         """Take the memory, start the threads, and fill the caches."""
         plan = self._plan
-        self.account.open(budget=plan.budget, need=plan.need, want=plan.total, why=self._why(plan))
+        self.account.open(
+            budget=plan.budget,
+            need=plan.need,
+            want=plan.total,
+            why=self._why(plan),
+            advise=partial(refusal.advice, plan),
+        )
         if plan.is_threaded:
             self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
             self.threads.resize(plan.threads)
@@ -104,7 +110,7 @@ class Engine:
             for error in node.skipped_files:
                 # A copy: an error that is raised gets a note and a traceback, not meant for the next stream.
                 self.skipped.add(copy.copy(error))
-        self.source = flow.parcels(cursor, context)
+        self.source = refusal.Guarded(plan, flow, cursor, context)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
         if self.threads is None or isinstance(flow, Segment):

@@ -108,6 +108,10 @@ class LineFlow(SkippableFlow):
         The places are those of the good rows among all rows, followed by the number of all rows.
         """
 
+    def file_at(self, cursor: Cursor) -> str:
+        """Return the file that the row at `cursor` comes from."""
+        return str(self.locations[cursor[0]])
+
     def notes(self) -> tuple[str, ...]:
         """Return the note that there is no random access."""
         return (

@@ -1,5 +1,6 @@
 """How rows become batches: a block of batches seen as a block of rows, to read rows into."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,13 +14,38 @@ from penstock.core.spec import ArraySpec
 from penstock.memory import Allocate
 
 
+LARGE_NBYTES = 1 << 26
+"""A batch that would take more gets its room when its rows are there, if nobody knows how many there are."""
+_FEW_NBYTES = 1 << 18  # What is planned for such a batch.
+
+
 def batch_field(
-    field: Field, batch_size: int, *, is_whole: bool, tops: tuple[int, ...] = ()
+    field: Field,
+    batch_size: int,
+    *,
+    is_whole: bool,
+    num_rows: int | None = None,
+    tops: tuple[int, ...] = (),
 ) -> Field:
-    """Return the field of a batch of rows of `field`; `is_whole` if no batch is cut short."""
+    """Return the field of a batch of rows of `field`; `is_whole` if no batch is cut short.
+
+    `num_rows` is the number of all rows: a batch is never larger. If it is not known, and a batch is large, it may
+    have few rows all the same.
+    """
     spec = ArraySpec((batch_size if is_whole else None, *field.spec.shape), field.spec.dtype)
-    most = batch_size if field.spec.is_fixed and not is_whole else None
-    return Field(spec, most, estimate=batch_size * field.nbytes + 16, tops=tops)
+    most = longest_batch(batch_size, num_rows)
+    nbytes = most * field.nbytes + 16
+    if num_rows is None and nbytes > LARGE_NBYTES:
+        few = min(nbytes, max(_FEW_NBYTES, 2 * field.nbytes))
+        return Field(spec, estimate=few, planned=few)
+    return Field(
+        spec, most if field.spec.is_fixed and not is_whole else None, estimate=nbytes, tops=tops
+    )
+
+
+def longest_batch(batch_size: int, num_rows: int | None) -> int:
+    """Return how many rows the longest batch has, of `num_rows` in all."""
+    return batch_size if num_rows is None else min(batch_size, max(1, num_rows))
 
 
 GroupRows = Callable[[int, Text | Ragged, Index, ArraySpec, Allocate], Ragged]
@@ -85,6 +111,11 @@ class Grouping:
             spec = self.fields[number].spec
             if isinstance(rows, Pieces):
                 column = rows.finish()
+            elif rows.lengths is None:
+                flat = rows.rows[: self.rows.num_rows].reshape(-1)
+                sizes = np.full(self.rows.num_rows, math.prod(spec.fixed_shape))
+                shapes = np.tile(np.array(spec.fixed_shape, np.int64), (len(sizes), 1))
+                column = Ragged(flat, starts_of(sizes, 1, aligned=False), shapes)
             else:
                 values = [rows.value(row) for row in range(self.rows.num_rows)]
                 column = column_of(values, spec, sink.allocate, aligned=False)

@@ -27,6 +27,7 @@ class Segment(Flow):
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield blocks of consecutive rows, read ahead in parallel."""
         most = rows_per_block(self.rows, context.block_nbytes)
+        is_varying = self.rows.is_varying
         pace = Pace(most, 1 if self.rows.calls_functions else most // _FIRST)
 
         def read(span: tuple[int, int]) -> Parcel:
@@ -35,7 +36,10 @@ class Segment(Flow):
             block = context.block(self.rows, size)
             self.rows.read(slice(*span), block, context)
             pace.took(size, perf_counter() - started)
-            return Parcel(block.finish(), size, partial(_advance, span[0]))
+            block.finish()
+            if is_varying:
+                context.sizes.note(self.rows, block, size, span[0])
+            return Parcel(block, size, partial(_advance, span[0]))
 
         def nbytes(span: tuple[int, int]) -> int:
             size = span[1] - span[0]
@@ -46,7 +50,9 @@ class Segment(Flow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the blocks in flight, and of the one that the consumer has."""
-        size = rows_per_block(self.rows, block_nbytes)
+        size = min(self.rows.num_rows, rows_per_block(self.rows, block_nbytes))
+        if not size:
+            return 0
         block = self.rows.block_nbytes(size)
         working = max(1, ahead) * self.rows.staging_nbytes(size)
         return (ahead + 1) * block + working + self.rows.retained_nbytes(ahead)

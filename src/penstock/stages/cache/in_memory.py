@@ -2,22 +2,24 @@
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import Index
-from penstock.core.blocks import Block
+from penstock.core.blocks import Block, varying_nbytes
 from penstock.core.fields import allocate_block
 from penstock.core.rows import Context, Flow, Node, Parcel, Rows, RowSet, as_index, rows_per_block
-from penstock.memory import Account, Pool, process_ledger
+from penstock.memory import ALIGNMENT, Account, Pool, buffer_nbytes, process_ledger
+from penstock.memory.pool import Bytes
 from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage
 from penstock.stages.cache.base import CacheFlow, CacheRows
 
 _CHUNK_NBYTES = 1 << 22
 _PIECE_NBYTES = 1 << 13  # Each piece of a column without a fixed size is rounded up to pages.
+_SLAB_NBYTES = 1 << 20  # Small pieces share memory: a page for each would be a waste.
 
 
 class Store:
@@ -101,10 +103,12 @@ class RowsInMemory(CacheRows):
     def fill_cached(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from the cache; fill what is missing first."""
         index = as_index(rows)
+        if not self.is_fixed:
+            self._table(context).fill(index, out, context)
+            return
         block = self._block(context)
-        if self.is_fixed:
-            for chunk in np.unique(index // self.step_rows).tolist():
-                self._fill_chunk(chunk, block, context.of_epoch(0))
+        for chunk in np.unique(index // self.step_rows).tolist():
+            self._fill_chunk(chunk, block, context.of_epoch(0))
         out.copy_from(block, index)
 
     def _block(self, context: Context) -> Block:
@@ -113,32 +117,50 @@ class RowsInMemory(CacheRows):
             if store.block is None:
                 pool = store.reserve(self._stored_nbytes(), context, self.describe())
                 try:
-                    self._allocate(pool, context)
+                    self._allocate(pool)
                 except BaseException:
                     store.release()
                     raise
             assert store.block is not None
             return store.block
 
-    def _allocate(self, pool: Pool, context: Context) -> None:
+    def _allocate(self, pool: Pool) -> None:
         store = self.store
         block = allocate_block(self.fields, self.num_rows, pool.lease, aligned=self.is_batched)
         chunks = -(-self.num_rows // self.step_rows)
-        if not self.is_fixed:
-            # Where rows differ in size, the place of a chunk is only known once all are read: read all now.
-            for chunk in range(chunks):
-                self._read_chunk(chunk, block, context.of_epoch(0))
         store.is_filled = np.zeros(chunks, bool)
         store.chunk_locks = [threading.Lock() for _ in range(chunks)]
         store.block = block.finish()
+
+    def _table(self, context: Context) -> "StoredRows":
+        """Return rows that differ in size, all of which are read when the first is asked for."""
+        store = self.store
+        with store.lock:
+            if store.table is None:
+                pool = store.reserve(self._stored_nbytes(), context, self.describe())
+                blocks = []
+                try:
+                    for start in range(0, self.num_rows, self.step_rows):
+                        stop = min(self.num_rows, start + self.step_rows)
+                        block = allocate_block(
+                            self.fields, stop - start, pool.lease, aligned=self.is_batched
+                        )
+                        self.input.read(slice(start, stop), block, context.of_epoch(0))
+                        blocks.append(block.finish())
+                except BaseException:
+                    store.release()
+                    raise
+                store.table = StoredRows(self, blocks)
+            return store.table
 
     def _stored_nbytes(self) -> int:
         nbytes = max(1, self.block_nbytes(self.num_rows))
         if self.is_fixed:
             return nbytes
-        # Pieces have pages of their own. At the end they are joined, and then put in order: three copies.
+        # Pieces have pages of their own, and those of one chunk are joined and put in order: three copies.
         chunks = -(-self.num_rows // self.step_rows)
-        return 3 * nbytes + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
+        beside = 2 * self.block_nbytes(self.step_rows)
+        return nbytes + beside + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
 
     def cache_nbytes(self) -> dict[int, int]:
         """Return the bytes that filling the cache will take, if no stream has set them aside yet."""
@@ -182,9 +204,40 @@ class FlowInMemory(CacheFlow):
         return Segment(self.table(context)).parcels(row, context)
 
     def cache_nbytes(self) -> dict[int, int]:
-        """Return 0 for this cache until it is filled: how much it will take is not known before."""
+        """Return what this cache will take until it is filled: 0 if that is not known before."""
         store = self.store
-        return {**super().cache_nbytes(), **({} if store.table is not None else {id(store): 0})}
+        if store.table is not None:
+            return super().cache_nbytes()
+        is_known = self.num_rows is not None and not self.is_varying
+        return {**super().cache_nbytes(), id(store): self._known_nbytes() if is_known else 0}
+
+    def _known_nbytes(self) -> int:
+        """Return the bytes of rows of one size, whose number is known."""
+        assert self.num_rows is not None
+        whole, rest = divmod(self.num_rows, rows_per_block(self, _CHUNK_NBYTES))
+        chunk = self.block_nbytes(rows_per_block(self, _CHUNK_NBYTES))
+        return max(1, whole * chunk + (self.block_nbytes(rest) if rest else 0))
+
+    def count_nbytes(self, context: Context, most: int) -> int:
+        """Return the bytes that the rows will take, after reading all of them and keeping none; stop past `most`."""
+        num_rows = values = 0
+        for parcel in self.input.parcels(None, context.of_epoch(0)):
+            num_rows += parcel.size
+            values += int(varying_nbytes(parcel.block, parcel.size).sum())
+            nbytes = self._packed_nbytes(num_rows, values)
+            if nbytes > most:
+                return nbytes
+        return self._packed_nbytes(num_rows, values)
+
+    def _packed_nbytes(self, num_rows: int, values: int) -> int:
+        fixed = [field for field in self.fields if field.storage_shape is not None]
+        nbytes = num_rows * sum(field.stride(aligned=self.is_batched) for field in fixed)
+        if self.is_varying:
+            # A third is lost at most where pieces share memory, and each piece starts on 64 bytes.
+            nbytes += values + 2 * ALIGNMENT * (1 + len(self.fields)) * num_rows
+            return nbytes + nbytes // 3 + 2 * _SLAB_NBYTES
+        # Blocks double in size, up to a chunk, and are rounded up to pages.
+        return min(2 * nbytes + (1 << 16), nbytes + nbytes // 8 + 2 * _CHUNK_NBYTES)
 
     def table(self, context: Context) -> StoredRows:
         """Return the cached rows, after reading the flow to its end the first time."""
@@ -206,6 +259,28 @@ class FlowInMemory(CacheFlow):
         return "in memory; read to its end when the first stream starts"
 
 
+class _Slabs:
+    """Memory for many small pieces, several of which share a mapping of the cache."""
+
+    def __init__(self, reserve: Callable[[int], Pool]) -> None:
+        self.reserve = reserve
+        self.slab: Bytes | None = None
+        self.used = 0
+        self.size = 1 << 14
+
+    def lease(self, nbytes: int) -> Bytes:
+        """Return memory that starts on 64 bytes; large pieces get a mapping of their own."""
+        if 4 * nbytes > _SLAB_NBYTES:
+            return self.reserve(buffer_nbytes(nbytes)).lease(nbytes)
+        start = -(-self.used // ALIGNMENT) * ALIGNMENT
+        if self.slab is None or start + nbytes > len(self.slab):
+            self.size = min(_SLAB_NBYTES, max(2 * self.size, 4 * nbytes))
+            self.slab = self.reserve(buffer_nbytes(self.size)).lease(self.size)
+            start = 0
+        self.used = start + nbytes
+        return self.slab[start : start + nbytes]
+
+
 class _Filling:
     """Packs parcels into blocks that double in size: whole pages for each parcel would be a waste."""
 
@@ -217,13 +292,25 @@ class _Filling:
         self.blocks: list[Block] = []
         self.used = 0
         """Rows in the last block."""
+        self.slabs = _Slabs(self._reserve)
+
+    def _reserve(self, nbytes: int) -> Pool:
+        return self.flow.store.reserve(nbytes, self.context, self.flow.describe())
 
     def add(self, parcel: Parcel) -> None:
         """Copy the rows of a parcel."""
+        if not self.is_fixed:
+            # Rows differ in size: those of a parcel are a block of their own.
+            fields, is_aligned = self.flow.fields, self.flow.is_batched
+            block = allocate_block(fields, parcel.size, self.slabs.lease, aligned=is_aligned)
+            block.copy_from(parcel.block, np.arange(parcel.size))
+            self.blocks.append(block.finish())
+            self.used = parcel.size
+            return
         start = 0
         while start < parcel.size:
             if not self.blocks or self.used == self.blocks[-1].num_rows:
-                self._add_block(parcel, parcel.size - start)
+                self._add_block(parcel.size - start)
             block = self.blocks[-1]
             stop = min(parcel.size, start + block.num_rows - self.used)
             slots = np.arange(self.used, self.used + stop - start)
@@ -231,16 +318,13 @@ class _Filling:
             self.used += stop - start
             start = stop
 
-    def _add_block(self, parcel: Parcel, num_rows: int) -> None:
-        nbytes = 0
-        if self.is_fixed:
-            last = self.blocks[-1].num_rows if self.blocks else 0
-            num_rows = max(num_rows, min(2 * last, self.most))
-        else:
-            # Rows differ in size, and only those of this parcel are known: make room for these.
-            nbytes = parcel.block.nbytes + 2 * _PIECE_NBYTES * len(self.flow.fields)
-        nbytes = max(nbytes, self.flow.block_nbytes(num_rows))
-        pool = self.flow.store.reserve(nbytes, self.context, self.flow.describe())
+    def _add_block(self, num_rows: int) -> None:
+        last = self.blocks[-1].num_rows if self.blocks else 0
+        num_rows = min(self.most, max(num_rows, 2 * last))
+        if self.flow.num_rows is not None:
+            done = sum(block.num_rows for block in self.blocks)
+            num_rows = max(1, min(self.most, self.flow.num_rows - done))
+        pool = self._reserve(self.flow.block_nbytes(num_rows))
         is_aligned = self.flow.is_batched
         self.blocks.append(
             allocate_block(self.flow.fields, num_rows, pool.lease, aligned=is_aligned)
@@ -251,4 +335,4 @@ class _Filling:
         """Return the blocks; the last one is cut to the rows that it has."""
         if self.blocks:
             self.blocks[-1].num_rows = self.used
-        return [block.finish() for block in self.blocks]
+        return [block.finish() for block in self.blocks] if self.is_fixed else self.blocks

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import Index
-from penstock.core.blocks import Block
+from penstock.core.blocks import Block, varying_nbytes
 from penstock.core.fingerprint import lineage
 from penstock.core.order import WINDOWS_VERSION, Permutation
 from penstock.core.rows import Context, Cursor, Flow, Parcel, rows_per_block
 from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import warn_user
 from penstock.memory import format_nbytes
-from penstock.shards.writing import varying_nbytes
 from penstock.stages.base.stage import Stage, StageFlow
 
 _TAIL = 4  # Less than this part of a window is not a window of its own.
@@ -39,14 +38,17 @@ class ShuffledFlow(StageFlow):
         self.seed = seed
         self.num_shuffles += 1
         self.follows_epoch = True
-        self.window_nbytes = window_nbytes
         self.has_warned = False
         varying = [field for field in self.fields if field.storage_shape is None]
-        self.is_varying = bool(varying)
         fixed = [field for field in self.fields if field.storage_shape is not None]
         self.fixed_nbytes = sum(field.stride(aligned=self.is_batched) for field in fixed)
         self.fixed_nbytes += _VARYING_NBYTES * len(varying)
-        self.portion_nbytes = min(_PORTION_NBYTES, window_nbytes) if varying else window_nbytes
+        self.set_window(window_nbytes)
+
+    def set_window(self, nbytes: int) -> None:
+        """Set the bytes of a window."""
+        self.window_nbytes = nbytes
+        self.portion_nbytes = min(_PORTION_NBYTES, nbytes) if self.is_varying else nbytes
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each window in a random order of its own."""

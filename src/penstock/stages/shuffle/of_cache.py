@@ -30,6 +30,10 @@ class ShuffledCache(StageFlow):
         self.num_shuffles += 1
         self.follows_epoch = True
 
+    def set_window(self, nbytes: int) -> None:
+        """Set the bytes of a window."""
+        self.window_nbytes = nbytes
+
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Fill the cache, then return its rows in random order."""
         if context.budget is None:  # A chain being built only looks at one row: any will do.

@@ -31,9 +31,13 @@ class WindowedRows(StageRows, LoadingNode):
         self.num_shuffles += 1
         self.follows_epoch = True
         self.grains = ()
-        self.window_nbytes = window_nbytes
         self.block_rows = block_rows(node)
-        self.window_blocks = max(1, window_nbytes // max(1, self.block_rows * self.row_nbytes))
+        self.set_window(window_nbytes)
+
+    def set_window(self, nbytes: int) -> None:
+        """Set the bytes of a window, which has at least one block."""
+        self.window_nbytes = nbytes
+        self.window_blocks = max(1, nbytes // max(1, self.block_rows * self.row_nbytes))
 
     def order(self, epoch: int) -> WindowOrder:
         """Return the order of one epoch."""

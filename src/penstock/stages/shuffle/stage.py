@@ -1,5 +1,6 @@
 """The declaration of a shuffle, and which of the five kinds of shuffle it makes."""
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 else:
     scatter = lazy("penstock.stages.shuffle.scatter")  # It imports much of io.
 
+Windowed = ShuffledFlow | ShuffledCache | WindowedRows
 WINDOW_NBYTES = 64 << 20
 LARGE_ROW_NBYTES = 1 << 16
 
@@ -82,3 +84,14 @@ class Shuffle(Stage):
     def fingerprint(self) -> Any:
         """Return its name and arguments."""
         return ["shuffle", self.seed, self.exact, self.window]
+
+
+def resized(node: Node, window: int) -> Node:
+    """Return a copy of a shuffle with a window of at most so many bytes, to plan with; any other node as it is."""
+    if not isinstance(node, Windowed) or window >= node.window_nbytes:
+        return node
+    if isinstance(node, ShuffledCache) and not node.input.grains:
+        return node  # The rows are in memory: it has no window.
+    made = copy.copy(node)
+    made.set_window(window)
+    return made

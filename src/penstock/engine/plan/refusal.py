@@ -1,0 +1,232 @@
+"""What a stream that is refused memory says: a budget with which it runs to its end, and the cure that helps.
+
+Most of it is known from the plan. What is not, is looked at only now: how many bytes the rows of a flow take that a
+cache in memory shall keep, and how large those rows are that turned out longer than planned.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from penstock.core.clock import Clock
+from penstock.core.fingerprint import walk
+from penstock.core.resources import Resources
+from penstock.core.rows import Context, Cursor, Flow, Inline, Node, Parcel, Rows
+from penstock.core.sizes import Seen, Sizes
+from penstock.engine.plan.plan import Plan, choose, chosen_nbytes, total_nbytes
+from penstock.errors import BudgetError
+from penstock.memory import Account, Advice, Ledger, Pool, default_budget, format_nbytes
+from penstock.memory.budget import host_nbytes
+from penstock.stages.base.segment import as_flow
+from penstock.stages.batch import BatchedFlow, BatchedRows
+from penstock.stages.cache.in_memory import FlowInMemory
+from penstock.stages.shuffle.stage import resized
+from penstock.stages.window import SeriesWindows
+
+_LOOK_NBYTES = 1 << 18  # The blocks of a flow that is only looked at.
+_LEAST_WINDOW = 1 << 16
+
+
+class Guarded(Iterator[Parcel]):
+    """The parcels of a stream; a refusal on the way tells which budget would do, and what else would."""
+
+    def __init__(self, plan: Plan, flow: Flow, cursor: Cursor, context: Context) -> None:
+        self._plan = plan
+        self._sizes = context.sizes
+        self._account: Account | None = getattr(getattr(context.allocate, "__self__", None), "account", None)
+        try:
+            self._parcels = flow.parcels(cursor, context)
+        except BudgetError as error:
+            raise self._explained(error) from error
+
+    def __next__(self) -> Parcel:
+        """Return the next parcel."""
+        try:
+            return next(self._parcels)
+        except BudgetError as error:
+            raise self._explained(error) from error
+
+    def close(self) -> None:
+        """Close the generator that makes the parcels."""
+        getattr(self._parcels, "close", lambda: None)()
+
+    def _explained(self, error: BudgetError) -> BudgetError:
+        need, is_whole = enough(self._plan, self._sizes)
+        others = 0 if self._account is None else _others(self._plan, self._account)
+        text = f"{str(error).split(' Write with_options(')[0]}"
+        longest = _longest(self._plan, self._sizes)
+        if longest:
+            text += f" The longest so far is {longest}."
+        at_least = "" if is_whole else " at least, since there may be more rows than were looked at"
+        cure = cure_for(self._plan, self._plan.budget - others)
+        return BudgetError(f"{text} Write with_options(memory={need + others}), or more{at_least}{cure}.")
+
+
+def advice(plan: Plan, room: int) -> Advice:
+    """Return what would help a stream that does not get what its plan needs, of `room` bytes that there are."""
+    need, _ = enough(plan, Sizes())
+    return Advice(max(plan.need, need), cure_for(plan, room))
+
+
+def enough(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
+    """Return a budget with which a plan runs to its end, and whether that is certain: all its rows were looked at."""
+    counted, is_whole = _count_caches(plan, sizes)
+    most = _largest(plan.node, sizes)[1]
+    least = plan.need + counted
+    while True:
+        # More memory makes for more and larger blocks, which then need more.
+        choice = plan.choices[choose(plan.node, plan.flow, least, plan.choices)]
+        # Twice: rows are there as pieces, and joined.
+        larger = replace(choice, block_nbytes=max(choice.block_nbytes, 2 * most))
+        blocks = chosen_nbytes(plan.node, plan.flow, larger)
+        if blocks + plan.cached + counted <= least:
+            return least, is_whole
+        least = blocks + plan.cached + counted
+
+
+def _count_caches(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
+    """Return the bytes of the caches that nobody knew the size of, by reading what they shall keep."""
+    total, most = 0, host_nbytes()
+    is_whole = True
+    counted: set[int] = set()
+    for node in walk(plan.node):
+        if isinstance(node, FlowInMemory) and 0 in _own_cache(node).values():
+            store = id(node.store)
+            if store in counted:
+                continue
+            counted.add(store)
+            with _Look(plan, sizes) as context:
+                try:
+                    total += node.count_nbytes(context, most)
+                except BudgetError:
+                    is_whole = False
+        elif isinstance(node, BatchedFlow) and any(field.planned for field in node.fields):
+            with _Look(plan, sizes) as context:
+                num_rows = 0
+                for parcel in node.input.parcels(None, context):
+                    num_rows += parcel.size
+                    if num_rows >= node.batch_size or num_rows * node.input.row_nbytes > most:
+                        break
+                sizes.seen.setdefault(id(node), Seen()).batch_rows = min(num_rows, node.batch_size)
+        is_whole = is_whole and total <= most
+    return total, is_whole
+
+
+def _own_cache(node: FlowInMemory) -> dict[int, int]:
+    return {store: nbytes for store, nbytes in node.cache_nbytes().items() if store == id(node.store)}
+
+
+class _Look:
+    """A context to look at all rows of a flow, with little memory, none of which is the stream's."""
+
+    def __init__(self, plan: Plan, sizes: Sizes) -> None:
+        account = Account(Ledger(), plan.node.describe())
+        budget = default_budget()
+        account.open(budget=budget, need=0, want=0, why="a look at the rows")
+        self.pool = Pool(account)
+        self.resources = Resources()
+        # No budget: nothing is cached, no window is held.
+        self.context = Context(
+            0, self.pool.lease, Inline(), Clock(), self.resources, _LOOK_NBYTES, sizes=sizes
+        )
+
+    def __enter__(self) -> Context:
+        return self.context
+
+    def __exit__(self, *_: object) -> None:
+        self.resources.close()
+        self.pool.close()
+
+
+def _largest(node: Node, sizes: Sizes) -> tuple[int, int]:
+    """Return the bytes of the largest row of a node, as far as its rows differ, and of all nodes before it."""
+    rows, all_before = [], 0
+    for child in node.inputs:
+        row, most = _largest(child, sizes)
+        rows.append(row)
+        all_before = max(all_before, most)
+    own = sizes.of(node).largest
+    if isinstance(node, BatchedFlow | BatchedRows):
+        size = sizes.of(node).batch_rows or node.batch_size
+        is_unknown = any(field.planned is not None for field in node.fields)
+        inner = max(rows[0], node.input.row_nbytes if is_unknown else 0)
+        own = max(own, size * inner if sizes.of(node).batch_rows or not is_unknown else own)
+    elif isinstance(node, SeriesWindows):
+        own = max(own, node.stage.size * rows[0])
+    elif not own:
+        own = sum(rows) if len(rows) > 1 else max(rows, default=0)
+    return own, max(own, all_before)
+
+
+def _longest(plan: Plan, sizes: Sizes) -> str:
+    """Return where the longest row came from that a source or a function made, and its bytes; '' without any."""
+    found: tuple[int, str] = (0, "")
+    for node in walk(plan.node):
+        seen = sizes.of(node)
+        if seen.largest > found[0] and not node.is_batched:
+            found = seen.largest, f"{_where(node, seen)} with {format_nbytes(seen.largest)}"
+            break  # The first node that made it: others pass it on.
+    return found[1]
+
+
+def _where(node: Node, seen: Seen) -> str:
+    if isinstance(node, Rows):
+        return node.locate(seen.row, 0)
+    file = ""
+    if isinstance(node, Flow) and seen.cursor_after is not None:
+        file = node.file_at(seen.cursor_after(seen.offset))
+    return f"row {seen.row} of {file or node.describe()}"
+
+
+def _others(plan: Plan, account: Account) -> int:
+    """Return what other streams and caches have of the budget, not counting the caches of this one."""
+    own = {id(account)}
+    for node in walk(plan.node):
+        store = getattr(node, "store", None)
+        if store is not None and store.account is not None:
+            own.add(id(store.account))
+    with account.ledger.lock:
+        return sum(one.grant for one in account.ledger.accounts if id(one) not in own)
+
+
+def cure_for(plan: Plan, room: int) -> str:
+    """Return what would make a plan fit into `room`, besides a larger budget: only what is known to help."""
+    need = plan.need
+    windows = [node for node in walk(plan.node) if resized(node, 1) is not node]
+    if windows and (window := _fitting_window(plan, room)):
+        return f", or a smaller window: .shuffle(window={window})"
+    batches = [n for n in walk(plan.node) if isinstance(n, BatchedFlow | BatchedRows | SeriesWindows)]
+    if batches:
+        # What a batch is made of must fit by itself.
+        inner = as_flow(batches[0].input)
+        if total_nbytes(inner, 1, min(1, plan.ahead)) * 2 <= room and batches[0].row_nbytes * 4 >= need // 8:
+            return ", or use smaller batches"
+    caches = sum(plan.node.cache_nbytes().values())
+    if plan.node.cache_nbytes() and need - caches <= room:
+        return ", or keep the rows on disk: .cache('folder')"
+    return ""
+
+
+def _fitting_window(plan: Plan, room: int) -> int:
+    """Return the largest window, by powers of two, with which the plan fits; 0 if there is none."""
+    least = replace(plan.choices[-1], block_nbytes=1)
+    window = max(getattr(node, "window_nbytes", 0) for node in walk(plan.node))
+    window = 1 << (window.bit_length() - 1)
+    while window >= _LEAST_WINDOW:
+        flow = as_flow(_substituted(plan.node, window))
+        if chosen_nbytes(plan.node, flow, least) + plan.cached <= room:
+            return window
+        window //= 2
+    return 0
+
+
+def _substituted(node: Node, window: int) -> Any:
+    """Return a copy of a chain in which shuffles have a smaller window: to plan with, not to run."""
+    new = copy.copy(node)
+    for name, value in vars(node).items():
+        if isinstance(value, Node):
+            setattr(new, name, _substituted(value, window))
+        elif isinstance(value, list | tuple) and value and all(isinstance(one, Node) for one in value):
+            setattr(new, name, type(value)(_substituted(one, window) for one in value))
+    return resized(new, window)
