@@ -70,7 +70,11 @@ def test_a_budget_below_that_is_refused_before_the_first_batch(
         ps.BudgetError, match=r"is too small for .* Write with_options\(memory="
     ) as refused:
         tight.stream()
-    assert int(re.search(r"memory=(\d+)\)", str(refused.value))[1]) == need
+    named = int(re.search(r"memory=(\d+)\)", str(refused.value))[1])
+    if 0 in ds.node.cache_nbytes().values():  # A cache of nobody knew how many rows: they were counted.
+        assert named > need
+    else:
+        assert named == need
     assert isinstance(refused.value, MemoryError)
 
 

@@ -90,11 +90,14 @@ class GeneratorFlow(Flow):
                 state = rows.state() if _is_restorable(rows) else None
                 started = perf_counter()
                 block = context.block(self, size)
-                filled = _Filler(self, block, passed).fill(rows, size)
+                filler = _Filler(self, block, passed, context.block_nbytes)
+                filled = filler.fill(rows, size)
+                if filled < size and not filler.is_ended:  # Its rows are long: they fill it.
+                    block.num_rows = filled
                 if filled:
                     yield Parcel(block.finish(), filled, partial(_after, passed, state))
                 passed += filled
-                if filled < size:
+                if filler.is_ended:
                     break
                 quick = int(_LONG * size / max(1e-9, perf_counter() - started))
                 size = max(1, min(most, 2 * size, quick))
@@ -165,8 +168,12 @@ class GeneratorFlow(Flow):
 class _Filler:
     """Copies rows into one block: natively if they are just as declared, else checked and cast first."""
 
-    def __init__(self, flow: GeneratorFlow, block: Block, first: int) -> None:
+    def __init__(self, flow: GeneratorFlow, block: Block, first: int, most_nbytes: int) -> None:
         self.flow = flow
+        self.left_nbytes = most_nbytes
+        """The bytes of rows of any length that the block may still get; it gets one row in any case."""
+        self.is_ended = False
+        """Whether there are no more rows."""
         self.first = first
         self.sinks = block.sinks
         self.lists: list[list[Any]] = [[] for _ in flow.fields]
@@ -178,14 +185,19 @@ class _Filler:
         native = self._native()
         try:
             if native is None:
+                self.is_ended = True
                 for row in islice(rows, size):
                     self._put(row, is_last=self.number + 1 == size)
+                    if self.number == size or self.left_nbytes <= 0:
+                        self.is_ended = False
+                        break
             while native is not None and self.number < size:
                 try:
                     odd = native.fill(rows, self.number, size)
                 finally:
                     self.number = native.count
                 if odd is None:
+                    self.is_ended = self.number < size
                     break
                 self._put(odd[0], is_last=False)
         except SpecMismatchError:
@@ -214,7 +226,9 @@ class _Filler:
             else:
                 # A generator may yield the same memory again, filled anew. After the last row of a block
                 # it goes on only once all of them are in the block.
-                self.lists[place].append(self._checked(place, value, copy=not is_last))
+                checked = self._checked(place, value, copy=not is_last)
+                self.left_nbytes -= _nbytes(checked)
+                self.lists[place].append(checked)
         self.number += 1
 
     def _leaves(self, row: Any) -> Any:
@@ -236,6 +250,14 @@ class _Filler:
             raise SpecMismatchError(
                 f"{self.flow.function.describe()}, row {self.first + self.number}, field {name!r}: got {error}"
             ) from None
+
+
+def _nbytes(value: Any) -> int:
+    """Return the bytes of a text or an array; of an array of texts those of the references, and a guess for each."""
+    if isinstance(value, bytes | str):
+        return len(value)
+    nbytes: int = value.nbytes
+    return nbytes if value.dtype != object else sum(map(len, value.flat))
 
 
 def _shown(row: Any) -> str:

@@ -169,7 +169,7 @@ class BatchedFlow(StageFlow):
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many whole batches as there are rows for, the remainder at the end."""
-        pending = Pending()
+        pending = Pending(self.input, context)
         for parcel in self.input.parcels(cursor, context):
             pending.add(parcel)
             whole = pending.num_rows // self.stage.batch_size

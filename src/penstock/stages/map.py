@@ -1,5 +1,6 @@
 """map: the user's function on every row, or on every batch after `batch`."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,8 @@ from penstock.stages.base.functions import BadRow, RowRandom, UserFunction, run_
 from penstock.stages.base.results import Results
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
+
+_LARGE_BLANK = 1 << 24  # Zeros that are only shown to a function take no memory if there are more than these.
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ def example_row(node: Node) -> tuple[list[Any], str, set[tuple[int, int]]]:
 def _blank(field: Field) -> Any:
     # Unknown sizes are 1, not 0: an array without any text does not show that its dtype is text.
     shape = tuple(1 if size is None else size for size in field.spec.shape)
+    if isinstance(field.spec.dtype, np.dtype) and math.prod(shape) > _LARGE_BLANK:
+        return np.broadcast_to(np.zeros((), field.spec.dtype), shape)  # A batch of 10**9 rows.
     if isinstance(field.spec.dtype, np.dtype):
         return np.zeros(shape, field.spec.dtype)[()]
     return np.full(shape, field.spec.dtype(), object) if shape else field.spec.dtype()

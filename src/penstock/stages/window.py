@@ -8,7 +8,7 @@ import numpy as np
 from penstock.core.arrays import Array, Index, raw_rows, spans
 from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed
-from penstock.core.fields import allocate_block
+from penstock.core.fields import Field, allocate_block
 from penstock.core.grains import grouped
 from penstock.core.nest import field_names
 from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
@@ -73,7 +73,13 @@ class SeriesWindows(StageRows):
         super().__init__(stage, node)
         self.num_rows = stage.num_windows(node.num_rows)
         self.fields = tuple(
-            batch_field(field, stage.size, is_whole=True, num_rows=node.num_rows)
+            batch_field(
+                field,
+                stage.size,
+                is_whole=True,
+                num_rows=node.num_rows,
+                tops=_tops(field, stage.size),
+            )
             for field in node.fields
         )
         self.is_fixed = all(field.spec.is_fixed for field in node.fields)
@@ -131,6 +137,12 @@ class SeriesWindows(StageRows):
         """Return the window, and where its first row comes from."""
         first = self.input.locate(row * self.stage.shift, epoch)
         return f"window {row}, which starts with {first}"
+
+
+def _tops(field: Field, size: int) -> tuple[int, ...]:
+    """Return the bytes of the 1, 2, 4, ... largest windows, which may all have the same rows."""
+    most = field.most_nbytes(size) + 16
+    return tuple(most << power for power in range(len(field.tops)))
 
 
 def _overlapping(rows: Array, size: int, shift: int, number: int) -> Array:

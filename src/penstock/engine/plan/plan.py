@@ -12,6 +12,7 @@ from penstock.stages.base.segment import Segment, as_flow
 
 BLOCK_NBYTES = 1 << 21  # Large enough to be handed over at no cost, small enough for a CPU cache.
 _PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
+_LEAST_BLOCK = 1 << 12  # A smaller block takes a page all the same.
 _MOST_AHEAD = 64
 _SMALL_BLOCK = 1 << 18  # Below this, handing blocks over begins to cost.
 
@@ -73,10 +74,11 @@ def make_plan(node: Node, options: Options) -> Plan:
     threads, why = _threads(options)
     cached = sum(node.cache_nbytes().values())
     processes = options.processes or 0
-    least = Choice(0 if threads == 0 else 1, 1, min(1, processes))
+    least = Choice(0 if threads == 0 else 1, _LEAST_BLOCK, min(1, processes))
     smallest = chosen_nbytes(node, flow, least)
     full = _ahead(options, node, BLOCK_NBYTES, threads)
-    sizes = [BLOCK_NBYTES >> power for power in range(BLOCK_NBYTES.bit_length())]
+    powers = (BLOCK_NBYTES // _LEAST_BLOCK).bit_length()
+    sizes = [BLOCK_NBYTES >> power for power in range(powers)]
     # First fewer blocks ahead, then smaller blocks, then one at a time, which also holds one window of a
     # shuffle instead of two. The order of the rows must never depend on this choice.
     pairs = [(ahead, BLOCK_NBYTES) for ahead in range(full, 1, -1)]

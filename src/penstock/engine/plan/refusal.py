@@ -7,6 +7,7 @@ cache in memory shall keep, and how large those rows are that turned out longer 
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.clock import Clock
@@ -21,6 +22,7 @@ from penstock.memory.budget import host_nbytes
 from penstock.stages.base.segment import as_flow
 from penstock.stages.batch import BatchedFlow, BatchedRows
 from penstock.stages.cache.in_memory import FlowInMemory
+from penstock.stages.shuffle.forward import ShuffledFlow
 from penstock.stages.shuffle.stage import resized
 from penstock.stages.window import SeriesWindows
 
@@ -52,7 +54,7 @@ class Guarded(Iterator[Parcel]):
         getattr(self._parcels, "close", lambda: None)()
 
     def _explained(self, error: BudgetError) -> BudgetError:
-        need, is_whole = enough(self._plan, self._sizes)
+        need, is_whole = enough(self._plan, self._sizes, is_refused=True)
         others = 0 if self._account is None else _others(self._plan, self._account)
         text = f"{str(error).split(' Write with_options(')[0]}"
         longest = _longest(self._plan, self._sizes)
@@ -69,9 +71,9 @@ def advice(plan: Plan, room: int) -> Advice:
     return Advice(max(plan.need, need), cure_for(plan, room))
 
 
-def enough(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
+def enough(plan: Plan, sizes: Sizes, *, is_refused: bool = False) -> tuple[int, bool]:
     """Return a budget with which a plan runs to its end, and whether that is certain: all its rows were looked at."""
-    counted, is_whole = _count_caches(plan, sizes)
+    counted, is_whole = _count(plan, sizes)
     most = _largest(plan.node, sizes)[1]
     least = plan.need + counted
     while True:
@@ -81,12 +83,15 @@ def enough(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
         larger = replace(choice, block_nbytes=max(choice.block_nbytes, 2 * most))
         blocks = chosen_nbytes(plan.node, plan.flow, larger)
         if blocks + plan.cached + counted <= least:
-            return least, is_whole
+            break
         least = blocks + plan.cached + counted
+    if is_refused and least <= plan.budget:
+        least = 2 * plan.budget  # It was not enough, whatever the plan says.
+    return least, is_whole
 
 
-def _count_caches(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
-    """Return the bytes of the caches that nobody knew the size of, by reading what they shall keep."""
+def _count(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
+    """Return the bytes of caches and windows that nobody knew the size of, by reading what they shall keep."""
     total, most = 0, host_nbytes()
     is_whole = True
     counted: set[int] = set()
@@ -101,6 +106,9 @@ def _count_caches(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
                     total += node.count_nbytes(context, most)
                 except BudgetError:
                     is_whole = False
+        elif isinstance(node, ShuffledFlow) and node.planned_nbytes < node.window_nbytes:
+            with _Look(plan, sizes) as context:
+                total += node.count_nbytes(context, most)
         elif isinstance(node, BatchedFlow) and any(field.planned for field in node.fields):
             with _Look(plan, sizes) as context:
                 num_rows = 0

@@ -72,6 +72,7 @@ class Tuner:
         self._settled: set[str] = set()
         self._trial: _Trial | None = None
         self.decisions: list[str] = []
+        self._has_failed = False
         self._opened = perf_counter()
         self._started: float | None = None
         self._waited = 0.0
@@ -81,6 +82,15 @@ class Tuner:
 
     def handed_out(self, nbytes: int, waited_seconds: float) -> None:
         """Take note of a block, on the consumer's thread; decide at the end of a period."""
+        if self._has_failed:
+            return
+        try:
+            self._note(nbytes, waited_seconds)
+        except Exception as error:  # noqa: BLE001  # The stream goes on without: the system may refuse a thread.
+            self._has_failed = True
+            self.decisions.append(f"tuning has stopped: {type(error).__name__}: {error}")
+
+    def _note(self, nbytes: int, waited_seconds: float) -> None:
         now = perf_counter()
         if self._started is None:
             self._started = now  # The first block waits for threads, files and processes to start.

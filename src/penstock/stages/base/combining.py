@@ -31,9 +31,21 @@ def merged_fields(nodes: Sequence[Node], call: str) -> tuple[Field, ...]:
                     f"in input {number}, {theirs.spec}."
                 )
             fields[place] = Field(
-                spec, _most(mine, theirs, is_fixed=spec.is_fixed), max(mine.nbytes, theirs.nbytes)
+                spec,
+                _most(mine, theirs, is_fixed=spec.is_fixed),
+                max(mine.nbytes, theirs.nbytes),
+                tops=_tops(mine, theirs),
             )
     return tuple(fields)
+
+
+def _tops(mine: Field, theirs: Field) -> tuple[int, ...]:
+    """Return the bytes of the 1, 2, 4, ... largest rows of both together; nothing if one does not know its sizes."""
+    if not all(field.tops or field.storage_shape is not None for field in (mine, theirs)):
+        return ()
+    count = 1 + max(len(mine.tops), len(theirs.tops))
+    both = [(mine.most_nbytes(1 << power), theirs.most_nbytes(1 << power)) for power in range(count)]
+    return (max(both[0]), *(sum(pair) for pair in both[1:])) if mine.tops or theirs.tops else ()
 
 
 def _most(mine: Field, theirs: Field, *, is_fixed: bool) -> int | None:

@@ -81,7 +81,7 @@ def applied(
     which bad row is one more than `max_errors` must not depend on which thread is faster.
     """
     passed, inner = cursor_parts(flow, cursor, (0, None))
-    pace = Pace(np.iinfo(np.int64).max, 1)
+    pace = Pace(np.iinfo(np.int64).max, 1, context.block_nbytes if flow.is_varying else 0)
 
     def pieces() -> Iterator[Piece]:
         number = passed
@@ -94,7 +94,8 @@ def applied(
         mark = context.clock.enter()
         started = perf_counter()
         made, bad = apply(piece)
-        pace.took(piece.size, perf_counter() - started)
+        nbytes = made.block.nbytes if flow.is_varying else 0
+        pace.took(piece.size, perf_counter() - started, nbytes)
         context.clock.leave(mark, flow, 0)  # 0: rows are counted when they are handed on.
         return made, bad
 

@@ -28,15 +28,16 @@ class Segment(Flow):
         """Yield blocks of consecutive rows, read ahead in parallel."""
         most = rows_per_block(self.rows, context.block_nbytes)
         is_varying = self.rows.is_varying
-        pace = Pace(most, 1 if self.rows.calls_functions else most // _FIRST)
+        first = 1 if self.rows.calls_functions else most // _FIRST
+        pace = Pace(most, first, context.block_nbytes if is_varying else 0)
 
         def read(span: tuple[int, int]) -> Parcel:
             started = perf_counter()
             size = span[1] - span[0]
             block = context.block(self.rows, size)
             self.rows.read(slice(*span), block, context)
-            pace.took(size, perf_counter() - started)
             block.finish()
+            pace.took(size, perf_counter() - started, block.nbytes if is_varying else 0)
             if is_varying:
                 context.sizes.note(self.rows, block, size, span[0])
             return Parcel(block, size, partial(_advance, span[0]))
@@ -73,16 +74,21 @@ class Segment(Flow):
 class Pace:
     """How many rows the next block gets: few at first, then as many as are quick to make."""
 
-    def __init__(self, most: int, first: int) -> None:
+    def __init__(self, most: int, first: int, nbytes: int = 0) -> None:
+        """Begin with `first` rows; `nbytes` is what a block may take, if rows can turn out longer than planned."""
         self.most = most
         self.size = max(1, first)
+        self.largest = 0.0
+        """The most bytes that a row of a block had, on average, where rows differ in size."""
+        self.nbytes = nbytes
         self.fastest = 0.0
         """The fewest seconds a row took: one block that was slow by accident must not keep the next ones small."""
 
-    def took(self, size: int, seconds: float) -> None:
-        """Note how long `size` rows took; any thread may call it."""
+    def took(self, size: int, seconds: float, nbytes: int = 0) -> None:
+        """Note how long `size` rows took, and how many bytes they have; any thread may call it."""
         pace = seconds / size
         self.fastest = min(self.fastest or pace, pace)
+        self.largest = max(self.largest, nbytes / size)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the first row of each block, and the row after its last, from `start` to `stop`."""
@@ -92,6 +98,8 @@ class Pace:
             start = end
             quick = int(_LONG / self.fastest) if self.fastest else self.most
             self.size = max(1, min(self.most, self.size * 2, max(self.size, quick)))
+            if self.nbytes and self.largest:
+                self.size = max(1, min(self.size, int(self.nbytes / self.largest)))
 
 
 def _advance(start: int, offset: int) -> int:

@@ -16,6 +16,7 @@ from penstock.core.blocks import Block, Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.rows import Context, Node, Rows, RowSet, as_index, count, rows_per_block, shifted
+from penstock.errors import StreamClosedError
 from penstock.shards.folder import ShardFolder
 from penstock.shards.layout import FieldLayout
 from penstock.shards.varying import Entries, VaryingRows, room_for
@@ -27,6 +28,7 @@ from penstock.stages.cache.folder import CacheFolder, CacheTable
 
 PIECE_NBYTES = 1 << 18  # The least that is made at once: tiny writes to files are slow.
 _SHARD_NBYTES = 64 << 20
+_LOOK_SECONDS = 0.05  # Between two looks whether the stream is closing: another stream may be late with its rows.
 _MAX_SHARDS = 64  # Random reads fill all shards at once, and each has files open.
 
 
@@ -130,13 +132,15 @@ class _Shard:
         """Make rows up to `until`, together with other threads; return whether they are there."""
         step = max(size, rows_per_block(self.filling.source, PIECE_NBYTES))
         while True:
+            if context.executor.is_closing:
+                raise StreamClosedError("the stream was closed.")
             with self.lock:
                 if self._has(until):
                     return True
                 if self.is_broken:
                     return False
                 if self.claimed >= until:
-                    self.changed.wait()
+                    self.changed.wait(_LOOK_SECONDS)
                     continue
                 first = self.claimed
                 last = min(self.num_rows, first + step)
@@ -159,7 +163,10 @@ class _Shard:
         source.read(rows, block, context.of_epoch(0))
         block.finish()
         with self.lock:
-            self.changed.wait_for(lambda: self.is_broken or self._has(first))
+            while not (self.is_broken or self._has(first)):
+                self.changed.wait(_LOOK_SECONDS)
+                if context.executor.is_closing:
+                    raise StreamClosedError("the stream was closed.")
             if not self.is_broken:
                 self._append(block, last - first, context)
 

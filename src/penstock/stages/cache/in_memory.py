@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -286,16 +287,13 @@ class _Filling:
 
     def __init__(self, flow: FlowInMemory, context: Context) -> None:
         self.flow = flow
-        self.context = context
         self.is_fixed = all(f.storage_shape is not None for f in flow.fields)
         self.most = rows_per_block(flow, _CHUNK_NBYTES)
         self.blocks: list[Block] = []
         self.used = 0
         """Rows in the last block."""
-        self.slabs = _Slabs(self._reserve)
-
-    def _reserve(self, nbytes: int) -> Pool:
-        return self.flow.store.reserve(nbytes, self.context, self.flow.describe())
+        self.reserve = partial(flow.store.reserve, context=context, name=flow.describe())
+        self.slabs = _Slabs(self.reserve)
 
     def add(self, parcel: Parcel) -> None:
         """Copy the rows of a parcel."""
@@ -305,6 +303,7 @@ class _Filling:
             block = allocate_block(fields, parcel.size, self.slabs.lease, aligned=is_aligned)
             block.copy_from(parcel.block, np.arange(parcel.size))
             self.blocks.append(block.finish())
+            block.sinks = []  # They refer to the memory of the cache, and so to the cache: a cycle.
             self.used = parcel.size
             return
         start = 0
@@ -324,7 +323,7 @@ class _Filling:
         if self.flow.num_rows is not None:
             done = sum(block.num_rows for block in self.blocks)
             num_rows = max(1, min(self.most, self.flow.num_rows - done))
-        pool = self._reserve(self.flow.block_nbytes(num_rows))
+        pool = self.reserve(self.flow.block_nbytes(num_rows))
         is_aligned = self.flow.is_batched
         self.blocks.append(
             allocate_block(self.flow.fields, num_rows, pool.lease, aligned=is_aligned)

@@ -20,6 +20,8 @@ from penstock.errors import warn_user
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageFlow
 
+_LARGE_NBYTES = 1 << 30  # A larger window is planned as a usual one, if the number of rows is not known.
+_USUAL_NBYTES = 1 << 26
 _TAIL = 4  # Less than this part of a window is not a window of its own.
 # Rows that differ in size are gathered in portions, so that only one of these is there several times.
 _PORTION_NBYTES = 1 << 20
@@ -48,7 +50,9 @@ class ShuffledFlow(StageFlow):
     def set_window(self, nbytes: int) -> None:
         """Set the bytes of a window."""
         self.window_nbytes = nbytes
-        self.portion_nbytes = min(_PORTION_NBYTES, nbytes) if self.is_varying else nbytes
+        # Rows may be too few for a very large window: it gets its room as they come.
+        self.planned_nbytes = nbytes if nbytes <= _LARGE_NBYTES else _USUAL_NBYTES
+        self.portion_nbytes = min(nbytes, _PORTION_NBYTES if self.is_varying else _USUAL_NBYTES)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield each window in a random order of its own."""
@@ -70,11 +74,14 @@ class ShuffledFlow(StageFlow):
             words = (self.seed, context.epoch, self.input.num_shuffles, number)
             order = Permutation(window.size, words)
             step = context.rows_per_block(self)
-            for first in range(done, window.size, step):
+            first = done
+            while first < window.size:
                 rows = order.rows(np.arange(first, min(first + step, window.size)))
+                rows = rows[: window.fitting(rows, context.block_nbytes)]
                 block = context.block(self, len(rows))
                 window.copy_to(block, rows)
                 after = partial(_window_cursor, number, first, window.size, start, incoming.cursor)
+                first += len(rows)
                 yield Parcel(block.finish(), len(rows), after)
             del window  # Before the next one is made: there is memory for only one.
             number, done = number + 1, 0
@@ -86,14 +93,26 @@ class ShuffledFlow(StageFlow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input holds, the window and what was read after it, and the blocks made of it."""
-        window = self.window_nbytes + self.window_nbytes // _TAIL
+        window = self.planned_nbytes + self.planned_nbytes // _TAIL
         if self.num_rows is not None and not self.is_varying:
-            window = min(window, self.block_nbytes(self.num_rows))
+            window = self.window_nbytes + self.window_nbytes // _TAIL
+            window = min(window, self.block_nbytes(self.num_rows) + self.block_nbytes(1))
         # While a portion is gathered, its rows are there up to five times: in room for more, as pieces, joined,
         # in order, and copied.
         portion = 5 * self.portion_nbytes if self.is_varying else self.block_nbytes(1)
         own = window + portion + 2 * max(block_nbytes, self.block_nbytes(1))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
+
+    def count_nbytes(self, context: Context, most: int) -> int:
+        """Return the bytes that the largest window will have beyond what is planned, after reading the rows for it."""
+        window = min(self.window_nbytes, most)
+        total = 0
+        for parcel in self.input.parcels(None, context):
+            total += int(self.sizes(parcel).sum())
+            if total > window + window // _TAIL:
+                break
+        total += self.portion_nbytes  # The last portion has room for more.
+        return max(0, min(total, window + window // _TAIL) - self.planned_nbytes)
 
     def order_key(self) -> tuple[Hashable, ...]:
         """Return what the order follows from; rows that differ in size are cut by their bytes, known only later."""
@@ -136,14 +155,24 @@ class ShuffledFlow(StageFlow):
 class _Window:
     """The rows of a window, in portions: blocks, of which the first so many rows are used."""
 
-    def __init__(self, portions: list[tuple[Block, int]]) -> None:
+    def __init__(self, portions: list[tuple[Block, int]], *, is_varying: bool) -> None:
         self.portions = portions
         self.ends = np.cumsum([size for _, size in portions], dtype=np.int64)
+        self.nbytes: Index | None = None
+        """Bytes of each row, where rows differ in size."""
+        if is_varying and portions:
+            self.nbytes = np.concatenate([varying_nbytes(block, size) for block, size in portions])
 
     @property
     def size(self) -> int:
         """How many rows it has."""
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    def fitting(self, rows: Index, nbytes: int) -> int:
+        """Return how many of these rows, from the first on, take at most `nbytes`; one in any case."""
+        if self.nbytes is None:
+            return len(rows)
+        return max(1, int(np.searchsorted(np.cumsum(self.nbytes[rows]), nbytes, side="right")))
 
     def copy_to(self, out: Block, rows: Index) -> None:
         """Copy rows, numbered through all portions."""
@@ -191,7 +220,7 @@ class _Incoming:
             portions += self._tail
             self._tail, self._tail_nbytes = [], 0
             self.cursor = self._at
-        return _Window(portions)
+        return _Window(portions, is_varying=self.node.is_varying)
 
     def _has_more(self) -> bool:
         while self._parcel is None or self._used == self._parcel.size:

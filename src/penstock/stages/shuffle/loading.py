@@ -9,8 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.rows import Context, Node, RowSet, count, shifted
+from penstock.errors import StreamClosedError
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
 
@@ -39,21 +41,42 @@ class LoadingNode(Node):
 
     @abstractmethod
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
-        """Read some rows of a window, numbered as the window stores them, to their places in `block`."""
+        """Read some rows of a window, numbered as the window stores them, into `block`, which has room for just them."""
 
 
 class _Loaded:
     """One window in memory, or on its way there: the threads that need it load it together."""
 
-    __slots__ = ("__weakref__", "block", "first", "loading", "num_used", "window")
+    __slots__ = ("__weakref__", "blocks", "first", "loading", "num_used", "step", "window")
 
-    def __init__(self, window: ShuffleWindow, block: Block, loading: Together[slice]) -> None:
+    def __init__(
+        self,
+        window: ShuffleWindow,
+        blocks: list[Block | None],
+        step: int,
+        loading: Together[slice],
+    ) -> None:
         self.window = window
-        self.block = block
+        self.blocks = blocks
+        self.step = step
+        """Rows of each block."""
         self.loading = loading
         self.first = window.start + window.num_rows
         """The first position that was asked for: a stream may start within a window."""
         self.num_used = 0
+
+    def copy_to(self, out: Block, rows: Index) -> None:
+        """Copy rows, numbered as the window stores them, from the blocks they are in."""
+        owners = rows // self.step
+        for number in range(len(self.blocks)):
+            block = self.blocks[number]
+            assert block is not None
+            if len(self.blocks) == 1:
+                out.copy_from(block, rows)
+                return
+            slots = np.flatnonzero(owners == number)
+            if len(slots):
+                out.at(slots).copy_from(block, rows[slots] - number * self.step)
 
     @property
     def is_used_up(self) -> bool:
@@ -89,6 +112,10 @@ class Windows:
 
     def copy_all(self, rows: RowSet, numbers: range, out: Block) -> None:
         """Copy the rows at some positions, all of which are in the windows `numbers`."""
+        with self._noting_errors():
+            self._copy_all(rows, numbers, out)
+
+    def _copy_all(self, rows: RowSet, numbers: range, out: Block) -> None:
         for number in numbers:
             start, stop = self.layout.start_of(number), self.layout.start_of(number + 1)
             mine: RowSet
@@ -106,7 +133,7 @@ class Windows:
     def _copy(self, number: int, positions: RowSet, out: Block) -> None:
         loaded = self._complete(number)
         inside = shifted(positions, -loaded.window.start)
-        out.copy_from(loaded.block, loaded.window.table[inside])
+        loaded.copy_to(out, loaded.window.table[inside])
         first = positions.start if isinstance(positions, slice) else int(positions.min())
         with self.lock:
             loaded.first = min(loaded.first, first)
@@ -116,13 +143,13 @@ class Windows:
         """Load a share of a window: as large as the share just used of the window before it."""
         if not self.looks_ahead or number >= self.layout.num_windows:
             return
-        loaded = self._begin(number, must=False)
-        if loaded is None:
-            return
-        with self.lock:
-            self.shares += share * loaded.loading.num_pieces
-            pieces, self.shares = int(self.shares), self.shares % 1.0
         with self._noting_errors():
+            loaded = self._begin(number, must=False)
+            if loaded is None:
+                return
+            with self.lock:
+                self.shares += share * loaded.loading.num_pieces
+                pieces, self.shares = int(self.shares), self.shares % 1.0
             for _ in range(pieces):
                 if not loaded.loading.do_next():
                     return
@@ -130,13 +157,12 @@ class Windows:
     def _complete(self, number: int) -> _Loaded:
         loaded = self._begin(number, must=True)
         assert loaded is not None
-        with self._noting_errors():
-            loaded.loading.complete()
+        loaded.loading.complete()
         return loaded
 
     @contextlib.contextmanager
     def _noting_errors(self) -> Iterator[None]:
-        """Note an error, so that no thread waits for a window that will not come."""
+        """Note an error: no thread may wait for a window that will not come, or for one that the error refers to."""
         try:
             yield
         except BaseException as error:
@@ -173,24 +199,41 @@ class Windows:
                 return None
             while self._has_retired() and self.error is None:
                 # Nothing notifies us when a thread drops its reference. It does so soon: it is only
-                # copying one block.
+                # copying one block. Unless it failed, outside of all this: then the stream is being closed.
                 self.changed.wait(_STRAGGLER)
+                if self.context.executor.is_closing:
+                    raise StreamClosedError("the stream was closed.")
             if self.error is not None:
                 raise self.error
-            block = self.context.block(self.node, window.num_rows)
-            self.loaded[number] = _Loaded(window, block, self._loading(window, block))
+            # Rows that differ in size get a block for each piece: else they would be there three times when they are joined.
+            step = self.piece_rows if self.node.is_varying else window.num_rows
+            blocks: list[Block | None] = [None] * -(-window.num_rows // step)
+            if not self.node.is_varying:
+                blocks[0] = self.context.block(self.node, window.num_rows)
+            loading = self._loading(window, blocks, step)
+            self.loaded[number] = _Loaded(window, blocks, step, loading)
             return self.loaded[number]
 
-    def _loading(self, window: ShuffleWindow, block: Block) -> Together[slice]:
+    def _loading(
+        self, window: ShuffleWindow, blocks: list[Block | None], step: int
+    ) -> Together[slice]:
         def rows(piece: int) -> slice:
             start = piece * self.piece_rows
             return slice(start, min(start + self.piece_rows, window.num_rows))
 
         def load(rows: slice) -> None:
-            self.node.load(window, rows, block, self.context)
+            number = rows.start // step
+            first = number * step
+            block = blocks[number]
+            if block is None:
+                block = self.context.block(self.node, rows.stop - rows.start)
+            self.node.load(window, rows, block.span(rows.start - first, rows.stop - first), self.context)
+            if self.node.is_varying:
+                blocks[number] = block.finish()
 
         def finish() -> None:
-            block.finish()  # Not before: text has no place until its length is known.
+            if not self.node.is_varying and blocks[0] is not None:
+                blocks[0].finish()
 
         return Together(-(-window.num_rows // self.piece_rows), rows, load, finish)
 

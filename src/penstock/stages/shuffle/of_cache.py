@@ -11,6 +11,8 @@ from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage, StageFlow
 from penstock.stages.cache.base import CacheFlow
 
+_LARGE_NBYTES = 1 << 30  # A larger window is planned as a usual one: there may be few rows.
+_USUAL_NBYTES = 1 << 26
 _SCATTER_NBYTES = 48 << 20  # Bytes that each thread takes to scatter rows to scratch files.
 
 
@@ -52,7 +54,8 @@ class ShuffledCache(StageFlow):
         if not self.input.grains:
             return own
         # How many rows there are is not known yet: assume enough for a full window.
-        rows = rows_per_block(self, self.window_nbytes)
+        planned = self.window_nbytes if self.window_nbytes <= _LARGE_NBYTES else _USUAL_NBYTES
+        rows = rows_per_block(self, planned)
         windows = (1 if ahead < 2 else 2) * self.block_nbytes(rows)
         return own + 2 * windows + (_SCATTER_NBYTES * max(1, ahead) if self.exact else 0)
 

@@ -19,6 +19,7 @@ from penstock.stages.shuffle.window_order import ShuffleWindow, WindowOrder
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
 _POOR_MIXING = 0.5  # Below this, the first stream warns.
 _GOOD_BLOCKS = 256  # So many blocks in a window give a mixing of 0.7 or more.
+_PAGE_NBYTES = 1 << 12
 _TABLE_NBYTES = 16  # Bytes for each row in the tables of a window.
 
 
@@ -76,19 +77,21 @@ class WindowedRows(StageRows, LoadingNode):
                 int(blocks[end - 1] + 1) * self.block_rows,
             )
             runs.append((start, min(stop, self.num_rows) - start))
-        self.input.read_runs(runs, block.span(rows.start, rows.stop), context)
+        self.input.read_runs(runs, block, context)
 
     def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
         order = self.order(0)
         windows = 1 if ahead < 2 or order.is_whole else 2
         one = self.block_nbytes(order.window_rows) + _TABLE_NBYTES * order.window_rows
-        # Rows of no fixed size come in pieces, which are joined and put in order at the end.
-        varying = sum(field.nbytes for field in self.fields if field.storage_shape is None)
-        one += 2 * varying * order.window_rows
-        if any(field.storage_shape is None for field in self.fields):
-            windows += 2  # Pieces are joined, and then put in order.
-        return windows * one + self.input.retained_nbytes(ahead)
+        beside = 0
+        if self.is_varying:
+            # The rows of a piece come as they lie in files, are joined, and put in order: so many threads do that.
+            piece = self.block_nbytes(min(self.piece_rows, order.window_rows))
+            beside = 2 * max(1, ahead) * piece
+            pieces = -(-order.window_rows // self.piece_rows)
+            one += 2 * _PAGE_NBYTES * len(self.fields) * pieces
+        return windows * one + beside + self.input.retained_nbytes(ahead)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that loading a piece of a window takes."""

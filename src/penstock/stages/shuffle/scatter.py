@@ -109,9 +109,8 @@ class ScatteredRows(StageRows, LoadingNode):
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read rows of a bucket from the scratch files."""
         buckets = Buckets(self.order(context.epoch), self.bucket_rows)
-        out = block.span(rows.start, rows.stop)
         scratch = self._scratch(context, buckets)
-        scratch.read(window.start + rows.start, out)
+        scratch.read(window.start + rows.start, block)
 
     def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
         key = ("scratch", id(self), context.epoch)
