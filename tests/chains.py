@@ -1,7 +1,9 @@
 """A plain-Python model of datasets: a list of rows for each epoch, and the stages on such lists."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -247,3 +249,102 @@ def chains(draw: st.DrawFn, most_stages: int = 6) -> tuple[ps.Dataset, Model]:
             break
         ds, model = apply(draw, ds, model)
     return ds, model
+
+
+def _lengths(rng: random.Random) -> list[int]:
+    """The lengths of rows that differ: all alike, uneven, growing, or with one very long row."""
+    count, top = rng.choice([1, 3, 40, 300]), rng.choice([10, 1000, 20_000])
+    return rng.choice(
+        [
+            [top] * count,
+            [(number * 7919) % (top + 1) for number in range(count)],
+            [int(10 * (top / 10) ** (number / count)) for number in range(count)],
+            [top * 5 if number == count // 2 else 10 for number in range(count)],
+        ]
+    )
+
+
+def any_source(rng: random.Random, folder: Path) -> ps.Dataset:
+    """A dataset of some kind: in memory, on storage or read forward; of rows of one size or of many."""
+    lengths = _lengths(rng)
+    count = len(lengths)
+    texts = ["a" * length for length in lengths]
+    x = np.zeros((count, rng.choice([1, 8, 300])), "f4")
+    path = folder / f"source-{rng.getrandbits(60)}"
+    length = rng.choice([None, count])
+    kind = rng.choice(["arrays", "texts", "ragged", "rows", "many", "text", "csv", "npy", "npz", "shards"])
+    if kind == "texts":
+        return ps.from_arrays((np.arange(count), texts))
+    if kind == "ragged":
+        arrays = [np.zeros(one // 4, "f4") for one in lengths]
+        if rng.random() < 0.5:
+            return ps.from_arrays(arrays)
+        return ps.from_generator(lambda: iter(arrays), ps.ArraySpec((None,), "f4"), length=length)
+    if kind == "rows":
+        spec = (ps.ArraySpec(x.shape[1:], "f4"), ps.ArraySpec((), str))
+        if rng.random() < 0.5:
+            return ps.from_generator(lambda: iter(x), spec[0], length=length)
+        return ps.from_generator(lambda: zip(x, texts, strict=True), spec, length=length)
+    if kind == "many":
+        many = [x[start : start + 50] for start in range(0, count, 50)]
+        return ps.from_generator(
+            lambda: iter(many), ps.ArraySpec(x.shape[1:], "f4"), rows_per_item="many"
+        )
+    if kind == "text":
+        path.with_suffix(".txt").write_text("\n".join(texts))
+        return ps.from_files(path.with_suffix(".txt"))
+    if kind == "csv":
+        lines = [f"{number},t{text}" for number, text in enumerate(texts)]
+        path.with_suffix(".csv").write_text("\n".join(["a,b", *lines]))
+        return ps.from_files(path.with_suffix(".csv"))
+    if kind == "npy":
+        np.save(path.with_suffix(".npy"), x)
+        return ps.from_files(path.with_suffix(".npy"))
+    if kind == "npz":
+        save = rng.choice([np.savez, np.savez_compressed])
+        save(path.with_suffix(".npz"), x=x, y=np.arange(count))
+        return ps.from_files(path.with_suffix(".npz"), fields=("x", "y"))
+    if kind == "shards":
+        ps.from_arrays({"t": texts}).write(path)
+        return ps.from_files(path)
+    return ps.from_arrays((x, np.arange(count)))
+
+
+def any_chain(rng: random.Random, folder: Path) -> tuple[ps.Dataset, str]:
+    """A random chain of stages with arguments of any size, over any source; and what it is."""
+    ds = any_source(rng, folder)
+    stages: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+        "shuffle": lambda ds: ds.shuffle(seed=rng.randint(0, 3), exact=rng.random() < 0.2),
+        "window": lambda ds: ds.shuffle(
+            seed=1, window=rng.choice([1, 1000, 100_000, 5_000_000, "1TB"])
+        ),
+        "batch": lambda ds: ds.batch(
+            rng.choice([1, 3, 32, 500, 10**6, 10**9]), drop_remainder=rng.random() < 0.3
+        ),
+        "padded": lambda ds: ds.padded_batch(rng.choice([1, 3, 32, 10**9])),
+        "series": lambda ds: ds.window(rng.choice([1, 3, 20, 10**6]), shift=rng.choice([1, 2])),
+        "take": lambda ds: ds.take(rng.choice([0, 3, 50])),
+        "skip": lambda ds: ds.skip(rng.choice([0, 3, 50])),
+        "repeat": lambda ds: ds.repeat(rng.choice([1, 2, 3])),
+        "shard": lambda ds: ds.shard(3, 1),
+        "enumerate": lambda ds: ds.enumerate(),
+        "cache": lambda ds: ds.cache(),
+        "folder": lambda ds: ds.cache(folder / f"cache-{rng.getrandbits(60)}", key="a"),
+        "filter": lambda ds: ds.filter(_has_uneven_length),
+        "map": lambda ds: ds.map(lambda *row: row[0] if len(row) == 1 else row),
+        "unbatch": lambda ds: ds.unbatch(),
+        "zip": lambda ds: ps.zip(ds, any_source(rng, folder), strict=False),
+        "mix": lambda ds: ps.mix([ds, ds], weights=[1, 2]),
+        "concatenate": lambda ds: ps.concatenate(ds, ds),
+    }
+    for _ in range(rng.randint(0, 5)):
+        try:
+            ds = stages[rng.choice(sorted(stages))](ds)
+        except (TypeError, ValueError):  # This stage can't follow.
+            continue
+    return ds, str(ds.explain())
+
+
+def _has_uneven_length(*row: Any) -> bool:
+    leaf = flatten(row)[0][-1]
+    return len(leaf) % 3 != 0 if isinstance(leaf, str | bytes) else bool(np.size(leaf) % 2)

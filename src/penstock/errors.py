@@ -18,6 +18,9 @@ class PenstockError(Exception):
 class BudgetError(PenstockError, MemoryError):
     """The work cannot be done within the memory budget; the message says which budget would do."""
 
+    nbytes: int = 0
+    """Bytes that were asked for at once, for rows that turned out longer than planned."""
+
 
 class FunctionError(PenstockError, RuntimeError):
     """A function of the user's failed; its own exception is the `__cause__`."""

@@ -98,14 +98,15 @@ class Ledger:
     @property
     def granted(self) -> int:
         """Bytes granted to all open accounts."""
+        # Copies: the garbage collector may close the account of a cache in the middle of a loop over them.
         with self.lock:
-            return sum(account.grant for account in self.accounts)
+            return sum(account.grant for account in tuple(self.accounts))
 
     @property
     def mapped(self) -> int:
         """Bytes that all open accounts have mapped, and those of the idle buffers in the reserve."""
         with self.lock:
-            return self.reserve_nbytes + sum(account.mapped for account in self.accounts)
+            return self.reserve_nbytes + sum(account.mapped for account in tuple(self.accounts))
 
     def admit(
         self,
@@ -184,7 +185,7 @@ class Ledger:
     def _taken(self, but: Account | None = None) -> dict[str, int]:
         """Return the grants of the others, the largest first, by their names."""
         grants: dict[str, int] = {}
-        for account in sorted(self.accounts, key=lambda account: -account.grant):
+        for account in sorted(tuple(self.accounts), key=lambda account: -account.grant):
             if account is not but and account.grant:
                 grants[account.name] = grants.get(account.name, 0) + account.grant
         return grants

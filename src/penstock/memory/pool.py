@@ -225,12 +225,14 @@ class Pool:
         while self._idle and self.account.mapped + nbytes > self.account.grant:
             self.account.mapped -= self._idle.pop(0).nbytes
         if not self.account.grow(self.account.mapped + nbytes):
-            raise BudgetError(
+            error = BudgetError(
                 f"{self.account.name} has {format_nbytes(self.account.mapped)} and needs another "
                 f"{format_nbytes(nbytes)}, more than the memory budget leaves it "
                 f"({format_nbytes(self.account.limit)}): its rows are longer than those it was "
                 f"planned for. Write with_options(memory={self.account.mapped + 2 * nbytes}), or more."
             )
+            error.nbytes = nbytes
+            raise error
 
 
 def allocate_plain(nbytes: int) -> Bytes:

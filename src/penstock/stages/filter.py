@@ -105,7 +105,7 @@ class FilteredFlow(StageFlow):
 
     def __init__(self, stage: Filter, flow: Flow) -> None:
         super().__init__(stage, flow)
-        self.num_rows = ENDLESS if flow.is_endless else None
+        self.num_rows = flow.num_rows if flow.num_rows in (0, ENDLESS) else None
 
     def with_errors(self, on_error: str) -> Node:
         """Return this node for `on_error`: rows that the function fails on are skipped, or raised."""

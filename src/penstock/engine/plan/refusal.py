@@ -54,7 +54,7 @@ class Guarded(Iterator[Parcel]):
         getattr(self._parcels, "close", lambda: None)()
 
     def _explained(self, error: BudgetError) -> BudgetError:
-        need, is_whole = enough(self._plan, self._sizes, is_refused=True)
+        need, is_whole = enough(self._plan, self._sizes, error)
         others = 0 if self._account is None else _others(self._plan, self._account)
         text = f"{str(error).split(' Write with_options(')[0]}"
         longest = _longest(self._plan, self._sizes)
@@ -71,10 +71,15 @@ def advice(plan: Plan, room: int) -> Advice:
     return Advice(max(plan.need, need), cure_for(plan, room))
 
 
-def enough(plan: Plan, sizes: Sizes, *, is_refused: bool = False) -> tuple[int, bool]:
-    """Return a budget with which a plan runs to its end, and whether that is certain: all its rows were looked at."""
+def enough(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> tuple[int, bool]:
+    """Return a budget with which a plan runs to its end, and whether that is certain: all its rows were looked at.
+
+    `error` is what was raised in the middle of it: the rows that it asked memory for were not seen yet.
+    """
     counted, is_whole = _count(plan, sizes)
     most = _largest(plan.node, sizes)[1]
+    if error is not None and any(node.is_varying for node in walk(plan.node)):
+        most = max(most, error.nbytes)
     least = plan.need + counted
     while True:
         # More memory makes for more and larger blocks, which then need more.
@@ -85,7 +90,7 @@ def enough(plan: Plan, sizes: Sizes, *, is_refused: bool = False) -> tuple[int, 
         if blocks + plan.cached + counted <= least:
             break
         least = blocks + plan.cached + counted
-    if is_refused and least <= plan.budget:
+    if error is not None and least <= plan.budget:
         least = 2 * plan.budget  # It was not enough, whatever the plan says.
     return least, is_whole
 
@@ -195,7 +200,7 @@ def _others(plan: Plan, account: Account) -> int:
         if store is not None and store.account is not None:
             own.add(id(store.account))
     with account.ledger.lock:
-        return sum(one.grant for one in account.ledger.accounts if id(one) not in own)
+        return sum(one.grant for one in tuple(account.ledger.accounts) if id(one) not in own)
 
 
 def cure_for(plan: Plan, room: int) -> str:

@@ -34,9 +34,15 @@ def merged_fields(nodes: Sequence[Node], call: str) -> tuple[Field, ...]:
                 spec,
                 _most(mine, theirs, is_fixed=spec.is_fixed),
                 max(mine.nbytes, theirs.nbytes),
+                planned=_planned(mine, theirs),
                 tops=_tops(mine, theirs),
             )
     return tuple(fields)
+
+
+def _planned(mine: Field, theirs: Field) -> int | None:
+    known = [field.planned for field in (mine, theirs) if field.planned is not None]
+    return max(mine.most_nbytes(1), theirs.most_nbytes(1)) if known else None
 
 
 def _tops(mine: Field, theirs: Field) -> tuple[int, ...]:

@@ -36,7 +36,8 @@ def batch_field(
     most = longest_batch(batch_size, num_rows)
     nbytes = most * field.nbytes + 16
     if num_rows is None and nbytes > LARGE_NBYTES:
-        few = min(nbytes, max(_FEW_NBYTES, 2 * field.nbytes))
+        row = field.nbytes if field.planned is None else field.planned
+        few = min(nbytes, max(_FEW_NBYTES, 2 * row))
         return Field(spec, estimate=few, planned=few)
     return Field(
         spec, most if field.spec.is_fixed and not is_whole else None, estimate=nbytes, tops=tops

@@ -1,0 +1,211 @@
+"""A stream that is refused names a budget with which it runs to its end, and a cure that helps."""
+
+import gc
+import random
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.chains import any_chain
+
+import penstock as ps
+
+
+def named(error: ps.BudgetError) -> int:
+    """The budget that a refusal names."""
+    return int(re.findall(r"memory=(\d+)", str(error))[-1])
+
+
+def run(ds: ps.Dataset, memory: int | str) -> int:
+    """Run a dataset to its end; return how many elements it has."""
+    with ds.with_options(memory=memory, processes=0).stream() as stream:
+        count = sum(1 for _ in stream)
+        assert stream.report().peak_nbytes <= stream.report().budget_nbytes
+    return count
+
+
+def hold_to_it(seed: int, folder: Path) -> None:
+    """Run a random chain with a random budget, and with what the refusal names."""
+    rng = random.Random(seed)
+    ds, text = any_chain(rng, folder)
+    ds = ds.with_options(threads=rng.choice([0, 1, 3]))
+    memory = rng.choice([1, 1 << rng.randint(12, 24)])
+    refused_before, refused_within = [], []
+    while len(refused_before) < 2 and len(refused_within) < 2:
+        gc.collect()
+        try:
+            run(ds, memory)
+        except ps.BudgetError as error:
+            message = str(error)
+            is_before = "its smallest blocks" in message
+            (refused_before if is_before else refused_within).append(message)
+            assert named(error) > memory, (seed, message, text)
+            assert named(error) < 4 << 30, (seed, message, text)
+            memory = named(error)
+            del error
+        else:
+            break
+    assert len(refused_before) < 2, (seed, refused_before, text)
+    # Only rows that nobody knew the length of are refused on the way, and then once.
+    assert len(refused_within) < 2, (seed, refused_within, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(6))
+@pytest.mark.filterwarnings("ignore::penstock.PenstockWarning")
+def test_a_random_chain_runs_to_its_end_with_the_budget_that_its_refusal_names(
+    part: int, tmp_path: Path
+) -> None:
+    for seed in range(40 * part, 40 * (part + 1)):
+        hold_to_it(seed, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(40))
+@pytest.mark.filterwarnings("ignore::penstock.PenstockWarning")
+def test_four_thousand_random_chains_run_with_the_budgets_that_are_named(
+    part: int, tmp_path: Path
+) -> None:
+    for seed in range(1000 + 100 * part, 1000 + 100 * (part + 1)):
+        hold_to_it(seed, tmp_path)
+
+
+def three_rows(kind: str) -> ps.Dataset:
+    x = np.arange(12, dtype="f4").reshape(3, 4)
+    if kind == "arrays":
+        return ps.from_arrays(x)
+    if kind == "taken":
+        return ps.from_arrays(np.zeros((5000, 4), "f4")).take(3)
+    if kind == "filtered":
+        return ps.from_arrays(np.zeros((6, 4), "f4")).enumerate().filter(lambda i, _: i < 3)
+    if kind == "texts":
+        return ps.from_arrays(["a", "bb", "ccc"])
+    spec = ps.ArraySpec((4,), "f4") if kind != "generated texts" else ps.ArraySpec((), str)
+    rows = iter if kind != "generated texts" else lambda _: iter(["a", "bb", "ccc"])
+    return ps.from_generator(lambda: rows(x), spec, length=3 if kind == "of known length" else None)
+
+
+KINDS = (
+    ["arrays", "taken", "filtered", "texts"]
+    + ["generated", "generated texts", "of known length"]
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_batch_of_a_billion_takes_what_its_three_rows_take(kind: str, threads: int) -> None:
+    ds = three_rows(kind).with_options(threads=threads)
+    for made, lengths in [
+        (ds.batch(10**9), [3]),
+        (ds.padded_batch(10**9), [3]),
+        (ds.batch(10**9, drop_remainder=True), []),
+        (ds.batch(10**9).batch(10**9), [1]) if kind in ("arrays", "taken") else (ds.batch(2), [2, 1]),
+        (ds.shuffle(window="1TB").batch(10**9), [3]),
+        (ds.repeat(10**6).take(2).batch(10**9), [2]),
+    ]:
+        try:
+            need = made.explain().need_nbytes
+        except ValueError:  # Batches that may differ in length can't be stacked.
+            continue
+        assert need < 400_000_000, made.explain()
+        with made.with_options(memory="400MB").stream() as stream:
+            batches = [batch[-1] if isinstance(batch, tuple) else batch for batch in stream]
+            assert [len(batch) for batch in batches] == lengths
+            assert stream.report().peak_nbytes < 200_000_000
+
+
+def test_a_batch_of_more_rows_than_were_planned_for_names_what_all_of_them_take():
+    ds = ps.from_generator(
+        lambda: (np.full(250, row, "f4") for row in range(20_000)), ps.ArraySpec((250,), "f4")
+    ).batch(10**9)
+    with pytest.raises(ps.BudgetError) as refused:
+        run(ds, "4MB")
+    assert 20_000_000 < named(refused.value) < 400_000_000
+    assert run(ds, named(refused.value)) == 1
+
+
+@pytest.mark.parametrize("where", ["before", "within"])
+def test_a_cache_of_nobody_knows_how_many_rows_counts_them_before_it_names_a_budget(where: str):
+    ds = ps.from_generator(
+        lambda: (np.full(250, row, "f4") for row in range(5000)), ps.ArraySpec((250,), "f4")
+    ).cache()
+    with pytest.raises(ps.BudgetError) as refused:
+        run(ds, 1 if where == "before" else "2MB")
+    assert 5_000_000 < named(refused.value) < 30_000_000
+    assert run(ds, named(refused.value)) == 5000
+
+
+def flows(folder: Path) -> dict[str, ps.Dataset]:
+    """Rows that grow from 10 bytes to 2 MB, and can only be read forward."""
+    texts = ["x" * int(10 * 200_000 ** (row / 60)) for row in range(61)]
+    (folder / "a.txt").write_text("\n".join(texts))
+    spec = ps.ArraySpec((), str)
+    return {
+        "generator": ps.from_generator(lambda: iter(texts), spec),
+        "text": ps.from_files(folder / "a.txt"),
+        "filter": ps.from_generator(lambda: iter(texts), spec).filter(len),
+        "bytes": ps.from_generator(lambda: (t.encode() for t in texts), ps.ArraySpec((), bytes)),
+        "ragged": ps.from_generator(
+            lambda: (np.zeros(len(t) // 4, "f4") for t in texts), ps.ArraySpec((None,), "f4")
+        ),
+        "interleaved": ps.interleave([lambda: iter(texts), lambda: iter(texts)], spec),
+    }
+
+
+@pytest.mark.parametrize("kind", ["generator", "text", "filter", "bytes", "ragged", "interleaved"])
+@pytest.mark.filterwarnings("ignore::penstock.PenstockWarning")
+def test_rows_that_grow_are_shuffled_or_refused_with_the_row_and_a_budget_for_it(
+    kind: str, tmp_path: Path
+) -> None:
+    ds = flows(tmp_path)[kind].shuffle(seed=0, window="1MB")
+    memory = ds.explain().need_nbytes
+    seen = 0
+    for _ in range(8):
+        try:
+            run(ds, memory)
+            break
+        except ps.BudgetError as error:
+            # A budget that was named does for the row that it was named for: the next one is longer.
+            size = float(re.search(r"with ([\d.]+) [KM]?B", str(error))[1])
+            found = re.search(r"The longest so far is row (\d+) of (\S+)", str(error))
+            assert found is not None, error
+            assert int(found[1]) >= seen
+            assert size > 0
+            seen = int(found[1])
+            memory = named(error)
+    else:
+        pytest.fail(f"refused eight times, the last time with {memory}")
+    assert run(ds, "1GB") in (61, 122)
+
+
+@pytest.mark.parametrize("kind", ["forward", "on storage", "texts on storage"])
+def test_the_window_that_a_refusal_names_fits_the_budget(kind: str, tmp_path: Path) -> None:
+    x = np.zeros((300_000, 40), "f4")
+    if kind == "forward":
+        ds = ps.from_generator(lambda: iter(x[:2000]), ps.ArraySpec((40,), "f4"))
+    elif kind == "on storage":
+        np.save(tmp_path / "x.npy", x)
+        ds = ps.from_files(tmp_path / "x.npy")
+    else:
+        ps.from_arrays(["a" * (row % 900) for row in range(60_000)]).write(tmp_path / "texts")
+        ds = ps.from_files(tmp_path / "texts")
+    with pytest.raises(ps.BudgetError, match=r"or a smaller window: \.shuffle\(window=") as refused:
+        run(ds.shuffle(seed=0), "24MB")
+    window = int(re.search(r"window=(\d+)", str(refused.value))[1])
+    assert 1 << 20 <= window < 64 << 20
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert run(ds.shuffle(seed=0, window=window), "24MB") == (2000 if kind == "forward" else run(ds, "1GB"))
+
+
+def test_smaller_batches_and_a_folder_are_named_where_they_help():
+    x = np.zeros((5000, 1000))
+    with pytest.raises(ps.BudgetError, match="or use smaller batches"):
+        run(ps.from_arrays(x).batch(2000), "8MB")
+    with pytest.raises(ps.BudgetError, match=r"or keep the rows on disk: \.cache\('folder'\)"):
+        run(ps.from_arrays(x).cache(), "8MB")
+    with pytest.raises(ps.BudgetError) as refused:
+        run(ps.from_arrays(x), 1000)
+    assert "smaller" not in str(refused.value)
