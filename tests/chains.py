@@ -272,7 +272,9 @@ def any_source(rng: random.Random, folder: Path) -> ps.Dataset:
     x = np.zeros((count, rng.choice([1, 8, 300])), "f4")
     path = folder / f"source-{rng.getrandbits(60)}"
     length = rng.choice([None, count])
-    kind = rng.choice(["arrays", "texts", "ragged", "rows", "many", "text", "csv", "npy", "npz", "shards"])
+    kind = rng.choice(
+        ["arrays", "texts", "ragged", "rows", "many", "text", "csv", "npy", "npz", "shards"]
+    )
     if kind == "texts":
         return ps.from_arrays((np.arange(count), texts))
     if kind == "ragged":

@@ -154,17 +154,18 @@ def test_nothing_is_granted_when_nothing_runs():
     assert process_ledger.granted == 0
 
 
-def test_a_part_of_a_stream_takes_from_its_grant_or_from_what_it_may_still_map():
+def test_a_part_of_a_stream_takes_from_its_grant_and_grows_by_what_the_budget_leaves():
     ledger = Ledger()
     stream, part = Account(ledger, "stream"), Account(ledger, "its workers")
     stream.open(budget=100, need=10, want=60, why="blocks")
     ledger.divide(stream, part, 20)
-    assert (stream.grant, stream.limit, part.grant) == (40, 80, 20)
+    assert (stream.grant, stream.limit, part.grant, part.limit) == (40, 80, 20, 60)
     assert ledger.granted == 60
-    ledger.annex(stream, part, 30, budget=100, why="longer rows")
+    ledger.extend(part, 30, budget=100, why="longer rows")
     assert (stream.grant, stream.limit, part.grant) == (40, 50, 50)
-    stream.charge(50)  # Ten more than its grant: rows were longer than planned.
+    with ledger.lock:
+        assert stream.grow(50)  # Rows were longer than planned.
     with pytest.raises(BudgetError, match=r"its workers: it needs at least 51 B \(longer rows\)"):
-        ledger.annex(stream, part, 1, budget=100, why="longer rows")
+        ledger.extend(part, 1, budget=100, why="longer rows")
     part.close()
-    assert ledger.granted == 40
+    assert ledger.granted == 50

@@ -71,7 +71,9 @@ def test_a_budget_below_that_is_refused_before_the_first_batch(
     ) as refused:
         tight.stream()
     named = int(re.search(r"memory=(\d+)\)", str(refused.value))[1])
-    if 0 in ds.node.cache_nbytes().values():  # A cache of nobody knew how many rows: they were counted.
+    if (
+        0 in ds.node.cache_nbytes().values()
+    ):  # A cache of nobody knew how many rows: they were counted.
         assert named > need
     else:
         assert named == need

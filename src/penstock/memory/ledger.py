@@ -149,30 +149,11 @@ class Ledger:
             account.budget = budget
 
     def divide(self, account: Account, part: Account, nbytes: int) -> None:
-        """Move `nbytes` of what an account was granted to `part`, another account of the same stream."""
+        """Move `nbytes` of what an account was granted to `part`, a new account of the same stream."""
         with self.lock:
             account.grant -= nbytes
-            account.limit -= nbytes
-            self._add_to(part, nbytes)
-
-    def annex(self, account: Account, part: Account, nbytes: int, *, budget: int, why: str) -> None:
-        """Grant `part` `nbytes` more, which `account`, of the same stream, could else have mapped; raise if it did."""
-        self._collect_if_short(nbytes, budget)
-        with self.lock:
-            need = part.grant + nbytes
-            others = self.granted - part.grant + max(0, account.mapped - account.grant)
-            if others + need > budget:
-                raise BudgetError(self._refusal(part.name, budget, need, others, why))
-            if others + need + self.reserve_nbytes > budget:
-                self.drop_reserve()
-            account.limit = max(account.mapped, account.limit - nbytes)
-            self._add_to(part, nbytes)
-
-    def _add_to(self, account: Account, nbytes: int) -> None:
-        account.grant += nbytes
-        account.limit += nbytes
-        account.is_open = True
-        self.accounts.add(account)
+            part.grant, part.budget, part.is_open = nbytes, account.budget, True
+            self.accounts.add(part)
 
     def _collect_if_short(self, nbytes: int, budget: int) -> None:
         """Run the garbage collector if there is no room: it frees unreachable caches that are part of a cycle.

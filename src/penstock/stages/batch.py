@@ -75,9 +75,7 @@ class Batch(Stage):
         """Return the field of a batch of rows."""
         is_whole = self.is_whole(num_rows)
         tops = self.tops(field, longest_batch(self.batch_size, num_rows))
-        return batch_field(
-            field, self.batch_size, is_whole=is_whole, num_rows=num_rows, tops=tops
-        )
+        return batch_field(field, self.batch_size, is_whole=is_whole, num_rows=num_rows, tops=tops)
 
     def tops(self, field: Field, size: int) -> tuple[int, ...]:
         """Return the bytes of the 1, 2, 4, ... largest batches of `size` rows that rows of a field could make."""

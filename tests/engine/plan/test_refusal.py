@@ -87,10 +87,11 @@ def three_rows(kind: str) -> ps.Dataset:
     return ps.from_generator(lambda: rows(x), spec, length=3 if kind == "of known length" else None)
 
 
-KINDS = (
-    ["arrays", "taken", "filtered", "texts"]
-    + ["generated", "generated texts", "of known length"]
-)
+KINDS = ["arrays", "taken", "filtered", "texts"] + [
+    "generated",
+    "generated texts",
+    "of known length",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +102,9 @@ def test_a_batch_of_a_billion_takes_what_its_three_rows_take(kind: str, threads:
         (ds.batch(10**9), [3]),
         (ds.padded_batch(10**9), [3]),
         (ds.batch(10**9, drop_remainder=True), []),
-        (ds.batch(10**9).batch(10**9), [1]) if kind in ("arrays", "taken") else (ds.batch(2), [2, 1]),
+        (ds.batch(10**9).batch(10**9), [1])
+        if kind in ("arrays", "taken")
+        else (ds.batch(2), [2, 1]),
         (ds.shuffle(window="1TB").batch(10**9), [3]),
         (ds.repeat(10**6).take(2).batch(10**9), [2]),
     ]:
@@ -197,7 +200,9 @@ def test_the_window_that_a_refusal_names_fits_the_budget(kind: str, tmp_path: Pa
     assert 1 << 20 <= window < 64 << 20
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert run(ds.shuffle(seed=0, window=window), "24MB") == (2000 if kind == "forward" else run(ds, "1GB"))
+        assert run(ds.shuffle(seed=0, window=window), "24MB") == (
+            2000 if kind == "forward" else run(ds, "1GB")
+        )
 
 
 def test_smaller_batches_and_a_folder_are_named_where_they_help():

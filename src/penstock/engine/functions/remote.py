@@ -70,7 +70,6 @@ class RemoteMap:
         count: int,
         block_nbytes: int,
         account: Account,
-        stream: Account,
         budget: int,
         retries: int,
     ) -> None:
@@ -94,7 +93,7 @@ class RemoteMap:
         except BaseException:
             account.close()
             raise
-        self._trays = Trays(self.pool, account, stream, budget)
+        self._trays = Trays(self.pool, account, budget)
 
     def _rows_that_fit(self, count: int, most: int) -> int:
         """Return how many rows of at most `most` a tray can have, for as many trays of `count` as the grant allows."""

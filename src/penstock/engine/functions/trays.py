@@ -104,12 +104,9 @@ class Trays:
     A thread has one tray at a time, and gives it back whatever happens: so every wait comes to an end.
     """
 
-    def __init__(
-        self, pool: "workers.WorkerPool", account: Account, stream: Account, budget: int
-    ) -> None:
+    def __init__(self, pool: "workers.WorkerPool", account: Account, budget: int) -> None:
         self._pool = pool
         self._account = account
-        self._stream = stream
         self.budget = budget
         # Plain locks, not a condition: Ctrl-C could leave that locked in the main thread.
         self._lock = threading.Lock()
@@ -208,13 +205,8 @@ class Trays:
             self._drop(self._idle.pop(0))
 
     def _grow(self, nbytes: int) -> None:
-        self._account.ledger.annex(
-            self._stream,
-            self._account,
-            nbytes,
-            budget=self.budget,
-            why="its rows are longer than those it was planned for",
-        )
+        why = "its rows are longer than those it was planned for"
+        self._account.ledger.extend(self._account, nbytes, budget=self.budget, why=why)
 
     def _drop(self, tray: Tray, *, is_kept: bool = False) -> None:
         self._charge(-tray.nbytes)

@@ -7,7 +7,6 @@ cache in memory shall keep, and how large those rows are that turned out longer 
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from dataclasses import replace
 from typing import Any
 
 from penstock.core.clock import Clock
@@ -36,7 +35,9 @@ class Guarded(Iterator[Parcel]):
     def __init__(self, plan: Plan, flow: Flow, cursor: Cursor, context: Context) -> None:
         self._plan = plan
         self._sizes = context.sizes
-        self._account: Account | None = getattr(getattr(context.allocate, "__self__", None), "account", None)
+        self._account: Account | None = getattr(
+            getattr(context.allocate, "__self__", None), "account", None
+        )
         try:
             self._parcels = flow.parcels(cursor, context)
         except BudgetError as error:
@@ -62,7 +63,9 @@ class Guarded(Iterator[Parcel]):
             text += f" The longest so far is {longest}."
         at_least = "" if is_whole else " at least, since there may be more rows than were looked at"
         cure = cure_for(self._plan, self._plan.budget - others)
-        return BudgetError(f"{text} Write with_options(memory={need + others}), or more{at_least}{cure}.")
+        return BudgetError(
+            f"{text} Write with_options(memory={need + others}), or more{at_least}{cure}."
+        )
 
 
 def advice(plan: Plan, room: int) -> Advice:
@@ -127,7 +130,9 @@ def _count(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
 
 
 def _own_cache(node: FlowInMemory) -> dict[int, int]:
-    return {store: nbytes for store, nbytes in node.cache_nbytes().items() if store == id(node.store)}
+    return {
+        store: nbytes for store, nbytes in node.cache_nbytes().items() if store == id(node.store)
+    }
 
 
 class _Look:
@@ -209,11 +214,16 @@ def cure_for(plan: Plan, room: int) -> str:
     windows = [node for node in walk(plan.node) if resized(node, 1) is not node]
     if windows and (window := _fitting_window(plan, room)):
         return f", or a smaller window: .shuffle(window={window})"
-    batches = [n for n in walk(plan.node) if isinstance(n, BatchedFlow | BatchedRows | SeriesWindows)]
+    batches = [
+        n for n in walk(plan.node) if isinstance(n, BatchedFlow | BatchedRows | SeriesWindows)
+    ]
     if batches:
         # What a batch is made of must fit by itself.
         inner = as_flow(batches[0].input)
-        if total_nbytes(inner, 1, min(1, plan.ahead)) * 2 <= room and batches[0].row_nbytes * 4 >= need // 8:
+        if (
+            total_nbytes(inner, 1, min(1, plan.ahead)) * 2 <= room
+            and batches[0].row_nbytes * 4 >= need // 8
+        ):
             return ", or use smaller batches"
     caches = sum(plan.node.cache_nbytes().values())
     if plan.node.cache_nbytes() and need - caches <= room:
@@ -240,6 +250,10 @@ def _substituted(node: Node, window: int) -> Any:
     for name, value in vars(node).items():
         if isinstance(value, Node):
             setattr(new, name, _substituted(value, window))
-        elif isinstance(value, list | tuple) and value and all(isinstance(one, Node) for one in value):
+        elif (
+            isinstance(value, list | tuple)
+            and value
+            and all(isinstance(one, Node) for one in value)
+        ):
             setattr(new, name, type(value)(_substituted(one, window) for one in value))
     return resized(new, window)

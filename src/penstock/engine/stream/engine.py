@@ -180,14 +180,13 @@ class Engine:
             process_ledger.divide(self.account, account, least + int(share * (want - least)))
         else:
             why = "blocks on their way to workers"
-            process_ledger.annex(self.account, account, want, budget=plan.budget, why=why)
+            account.open(budget=plan.budget, need=want, want=want, why=why)
         return remote.RemoteMap(
             node,
             processes,
             count=count,
             block_nbytes=plan.block_nbytes,
             account=account,
-            stream=self.account,
             budget=plan.budget,
             retries=plan.retries,
         )

@@ -50,7 +50,9 @@ def _tops(mine: Field, theirs: Field) -> tuple[int, ...]:
     if not all(field.tops or field.storage_shape is not None for field in (mine, theirs)):
         return ()
     count = 1 + max(len(mine.tops), len(theirs.tops))
-    both = [(mine.most_nbytes(1 << power), theirs.most_nbytes(1 << power)) for power in range(count)]
+    both = [
+        (mine.most_nbytes(1 << power), theirs.most_nbytes(1 << power)) for power in range(count)
+    ]
     return (max(both[0]), *(sum(pair) for pair in both[1:])) if mine.tops or theirs.tops else ()
 
 

@@ -20,7 +20,9 @@ from penstock.errors import warn_user
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageFlow
 
-_LARGE_NBYTES = 1 << 30  # A larger window is planned as a usual one, if the number of rows is not known.
+_LARGE_NBYTES = (
+    1 << 30
+)  # A larger window is planned as a usual one, if the number of rows is not known.
 _USUAL_NBYTES = 1 << 26
 _TAIL = 4  # Less than this part of a window is not a window of its own.
 # Rows that differ in size are gathered in portions, so that only one of these is there several times.

@@ -227,7 +227,9 @@ class Windows:
             block = blocks[number]
             if block is None:
                 block = self.context.block(self.node, rows.stop - rows.start)
-            self.node.load(window, rows, block.span(rows.start - first, rows.stop - first), self.context)
+            self.node.load(
+                window, rows, block.span(rows.start - first, rows.stop - first), self.context
+            )
             if self.node.is_varying:
                 blocks[number] = block.finish()
 
