@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace nb = nanobind;
@@ -107,6 +108,7 @@ class RowFiller {
   // is_grouped: the first two axes are those of the rows, not one.
   RowFiller(nb::tuple columns, nb::object keys, bool is_grouped) : keys_(std::move(keys)) {
     const int lead = is_grouped ? 2 : 1;
+    auto made = std::make_shared<Columns>();
     for (nb::handle item : columns) {
       if (!PyArray_Check(item.ptr())) throw nb::type_error("columns must be arrays.");
       auto* array = reinterpret_cast<PyArrayObject*>(item.ptr());
@@ -125,9 +127,9 @@ class RowFiller {
       }
       const bool is_number = num_dims == 0 && PyTypeNum_ISNUMBER(descr->type_num) && PyArray_ISNOTSWAPPED(array);
       const int64_t group_rows = PyArray_DIM(array, lead - 1);
-      columns_.push_back({nb::borrow(item), PyArray_BYTES(array), group_rows, is_grouped ? PyArray_STRIDE(array, 0) : 0,
-                          PyArray_STRIDE(array, lead - 1), is_grouped ? PyArray_DIM(array, 0) * group_rows : group_rows,
-                          nbytes, descr, num_dims, PyArray_DIMS(array) + lead, is_number});
+      made->push_back({nb::borrow(item), PyArray_BYTES(array), group_rows, is_grouped ? PyArray_STRIDE(array, 0) : 0,
+                       PyArray_STRIDE(array, lead - 1), is_grouped ? PyArray_DIM(array, 0) * group_rows : group_rows,
+                       nbytes, descr, num_dims, PyArray_DIMS(array) + lead, is_number});
     }
     const bool is_dict = PyTuple_CheckExact(keys_.ptr());
     if (!is_dict && !keys_.is_none() && !PyLong_CheckExact(keys_.ptr())) {
@@ -135,14 +137,16 @@ class RowFiller {
     }
     const size_t expected = is_dict ? static_cast<size_t>(PyTuple_GET_SIZE(keys_.ptr()))
                             : keys_.is_none() ? 1 : PyLong_AsSize_t(keys_.ptr());
-    if (expected != columns_.size()) throw nb::value_error("columns must be as many as a row has fields.");
+    if (expected != made->size()) throw nb::value_error("columns must be as many as a row has fields.");
+    columns_ = std::move(made);
   }
 
   // Puts rows start, start + 1, ... up to stop; returns the first row that is not as declared, or None.
   nb::object fill(nb::handle rows, int64_t start, int64_t stop) {
     count = start;
     if (!PyIter_Check(rows.ptr())) throw nb::type_error("rows must be an iterator.");
-    for (const Column& column : columns_) {
+    if (!columns_) throw nb::value_error("the columns were released.");
+    for (const Column& column : *columns_) {
       if (start < 0 || stop > column.num_rows) throw nb::index_error("there is no room for so many rows.");
     }
     while (count < stop) {
@@ -151,7 +155,9 @@ class RowFiller {
         if (PyErr_Occurred()) throw nb::python_error();
         break;
       }
-      if (!put_row(row.ptr(), count)) return nb::make_tuple(row);
+      const auto columns = columns_;  // Another thread may have released them meanwhile, and may do so below.
+      if (!columns) break;
+      if (!put_row(*columns, row.ptr(), count)) return nb::make_tuple(row);
       ++count;
     }
     return nb::none();
@@ -159,44 +165,53 @@ class RowFiller {
 
   // Puts one row; returns whether it is as declared.
   bool put_one(int64_t number, nb::handle row) {
-    for (const Column& column : columns_) {
+    const auto columns = columns_;
+    if (!columns) throw nb::value_error("the columns were released.");
+    for (const Column& column : *columns) {
       if (number < 0 || number >= column.num_rows) throw nb::index_error("there is no such row.");
     }
-    return put_row(row.ptr(), number);
+    return put_row(*columns, row.ptr(), number);
+  }
+
+  // Lets go of the columns: no row is put from now on.
+  void release() {
+    const auto columns = std::move(columns_);
+    columns_.reset();
   }
 
   int64_t count = 0;
 
  private:
-  bool put_row(PyObject* row, int64_t number) {
-    if (keys_.is_none()) return put_field(0, row, number);
-    if (PyTuple_CheckExact(keys_.ptr())) return put_dict(row, number);
-    if (!PyTuple_CheckExact(row) || PyTuple_GET_SIZE(row) != static_cast<Py_ssize_t>(columns_.size())) return false;
-    for (size_t field = 0; field < columns_.size(); ++field) {
-      if (!put_field(field, PyTuple_GET_ITEM(row, static_cast<Py_ssize_t>(field)), number)) return false;
+  using Columns = std::vector<Column>;
+
+  bool put_row(const Columns& columns, PyObject* row, int64_t number) const {
+    if (keys_.is_none()) return put_field(columns[0], row, number);
+    if (PyTuple_CheckExact(keys_.ptr())) return put_dict(columns, row, number);
+    if (!PyTuple_CheckExact(row) || PyTuple_GET_SIZE(row) != static_cast<Py_ssize_t>(columns.size())) return false;
+    for (size_t field = 0; field < columns.size(); ++field) {
+      if (!put_field(columns[field], PyTuple_GET_ITEM(row, static_cast<Py_ssize_t>(field)), number)) return false;
     }
     return true;
   }
 
-  bool put_dict(PyObject* row, int64_t number) {
-    if (!PyDict_CheckExact(row) || PyDict_GET_SIZE(row) != static_cast<Py_ssize_t>(columns_.size())) return false;
-    for (size_t field = 0; field < columns_.size(); ++field) {
+  bool put_dict(const Columns& columns, PyObject* row, int64_t number) const {
+    if (!PyDict_CheckExact(row) || PyDict_GET_SIZE(row) != static_cast<Py_ssize_t>(columns.size())) return false;
+    for (size_t field = 0; field < columns.size(); ++field) {
       PyObject* key = PyTuple_GET_ITEM(keys_.ptr(), static_cast<Py_ssize_t>(field));
       PyObject* value = PyDict_GetItemWithError(row, key);
       if (value == nullptr && PyErr_Occurred()) throw nb::python_error();
-      if (value == nullptr || !put_field(field, value, number)) return false;
+      if (value == nullptr || !put_field(columns[field], value, number)) return false;
     }
     return true;
   }
 
-  bool put_field(size_t field, PyObject* value, int64_t number) const {
-    const Column& column = columns_[field];
+  static bool put_field(const Column& column, PyObject* value, int64_t number) {
     const int64_t group = number / column.group_rows;  // There is room, so there are rows.
     char* to = column.data + group * column.group_stride + (number - group * column.group_rows) * column.stride;
     return put(column, value, to);
   }
 
-  std::vector<Column> columns_;
+  std::shared_ptr<const Columns> columns_;
   nb::object keys_;
 };
 
@@ -216,6 +231,8 @@ void bind_fill(nb::module_& m) {
            "Put one row; return whether it is as declared. If not, some of its fields may have been put.")
       .def("fill", &RowFiller::fill, nb::arg("rows"), nb::arg("start"), nb::arg("stop"),
            "Put rows `start` to `stop`; return the first that is not as declared, in a tuple, or None.")
+      .def("release", &RowFiller::release,
+           "Let go of the columns: `fill` puts no further row, also if it waits for one on another thread.")
       .def_ro("count", &RowFiller::count, "The row after the last one that was put.");
 }
 

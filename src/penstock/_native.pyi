@@ -128,6 +128,9 @@ class RowFiller:
         keys: int | tuple[Any, ...] | None,
         is_grouped: bool = False,
     ) -> None: ...
+    def release(self) -> None:
+        """Let go of the columns: `fill` puts no further row, also if it waits for one on another thread."""
+
     def put(self, number: int, row: Any) -> bool:
         """Put one row; return whether it is as declared. If not, some of its fields may have been put."""
 

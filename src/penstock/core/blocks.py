@@ -5,6 +5,7 @@ A block is filled once, when its rows are read, and is not written to after that
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,10 @@ class Block:
             *(c.values(size) for c in self.columns), strict=False
         )
         return leaves if build is None else map(build, leaves)
+
+    def is_plain(self, size: int) -> bool:
+        """Whether `elements` is an iterator in C all through, which several threads may share."""
+        return all(not isinstance(column.values(size), GeneratorType) for column in self.columns)
 
     @property
     def nbytes(self) -> int:

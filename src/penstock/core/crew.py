@@ -3,6 +3,7 @@
 import _thread
 import threading
 from collections.abc import Callable
+from time import monotonic
 
 
 class Crew:
@@ -11,6 +12,9 @@ class Crew:
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
         self._starts: list[_thread.LockType] = []
+        self._lock = threading.Lock()
+        self._num_ended = 0
+        self._when_all_ended: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         """How many threads were ever started."""
@@ -22,7 +26,14 @@ class Crew:
         Not by `Thread.start` in the calling thread: that waits for an event. If a signal handler raises
         meanwhile, the event can stay locked, and the new thread then waits for it for ever.
         """
-        threads = [threading.Thread(target=target, name=name, daemon=True) for name in names]
+
+        def run() -> None:
+            try:
+                target()
+            finally:
+                self._end()
+
+        threads = [threading.Thread(target=run, name=name, daemon=True) for name in names]
         errors: list[BaseException] = []
         is_done = _thread.allocate_lock()
         is_done.acquire()
@@ -30,9 +41,11 @@ class Crew:
         def start() -> None:
             try:
                 for thread in threads:
-                    thread.start()
+                    # Listed first: it may come to its end, and be counted, at once.
                     self._threads.append(thread)
+                    thread.start()
             except BaseException as error:  # noqa: BLE001  # The system may refuse another thread.
+                self._threads.remove(thread)
                 errors.append(error)
             finally:
                 is_done.release()
@@ -45,18 +58,42 @@ class Crew:
         if errors:
             raise errors.pop()
 
+    def _end(self) -> None:
+        with self._lock:
+            self._num_ended += 1
+            call = self._when_all_ended if self.is_ended else None
+        if call is not None:
+            call()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all threads have done their work."""
+        return self._num_ended == len(self._threads)
+
+    def when_all_ended(self, call: Callable[[], None]) -> None:
+        """Call this when the last thread has ended: on that thread, or here if that was before."""
+        with self._lock:
+            self._when_all_ended = call
+            is_ended = self.is_ended
+        if is_ended:
+            call()
+
     def settle(self) -> None:
         """Wait until all requested threads have started, or failed to: Ctrl-C may have ended `start` early."""
         for is_done in self._starts:
             with is_done:
                 pass
 
-    def join(self) -> None:
-        """Wait for all threads to end, except the calling one: the garbage collector may call this in any thread."""
+    def join(self, until: float | None = None) -> list[threading.Thread]:
+        """Wait for all threads to end, or until a time of `monotonic`; return those that did not.
+
+        The calling thread may be one of them, since the garbage collector calls this in any: it is not waited for.
+        """
         self.settle()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        others = [one for one in self._threads if one is not threading.current_thread()]
+        for thread in others:
+            thread.join(None if until is None else max(0.0, until - monotonic()))
+        return [one for one in others if one.is_alive()]
 
     @property
     def is_own(self) -> bool:

@@ -374,9 +374,9 @@ class _Timed(Iterator[Parcel]):
             self._clock.leave(mark, self._flow, size)
 
     def close(self) -> None:
-        """Close the generator that makes the parcels."""
+        """Close the generator that makes the parcels; one in which a thread is stuck is closed by that thread."""
         close = getattr(self._parcels, "close", None)
-        if close is not None:
+        if close is not None and not getattr(self._parcels, "gi_running", False):
             close()
 
 

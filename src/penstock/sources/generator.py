@@ -15,7 +15,7 @@ from penstock.core.nest import field_names, flatten, plain_keys
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.core.state import cursor_parts, wrong_cursor
-from penstock.errors import FunctionError, LengthError, SpecMismatchError
+from penstock.errors import FunctionError, LengthError, SpecMismatchError, StreamClosedError
 from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.results import conformed
 from penstock.stages.unbatch import Unbatch
@@ -77,6 +77,14 @@ class GeneratorFlow(Flow):
         self.fields = tuple(Field(leaf) for leaf in leaves)
         self.num_rows = length
 
+    def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Return the rows in blocks; a thread of its own asks the generator for rows.
+
+        So if the generator blocks and the stream is closed, only that thread is left behind, and none that holds
+        blocks and windows of other stages.
+        """
+        return context.executor.pumped(super().parcels(cursor, context))
+
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows in blocks."""
         passed, saved, extra = cursor_parts(self, cursor, (0, None, 0))
@@ -91,13 +99,16 @@ class GeneratorFlow(Flow):
                 started = perf_counter()
                 block = context.block(self, size)
                 filler = _Filler(self, block, passed, context.block_nbytes)
+                context.resources.watch(filler)
                 filled = filler.fill(rows, size)
                 if filled < size and not filler.is_ended:  # Its rows are long: they fill it.
                     block.num_rows = filled
+                is_ended = filler.is_ended
+                del filler
                 if filled:
                     yield Parcel(block.finish(), filled, partial(_after, passed, state))
                 passed += filled
-                if filler.is_ended:
+                if is_ended:
                     break
                 quick = int(_LONG * size / max(1e-9, perf_counter() - started))
                 size = max(1, min(most, 2 * size, quick))
@@ -175,14 +186,17 @@ class _Filler:
         self.is_ended = False
         """Whether there are no more rows."""
         self.first = first
+        self.block = block
         self.sinks = block.sinks
+        self.native: RowFiller | None = None
+        self.is_closed = False
         self.lists: list[list[Any]] = [[] for _ in flow.fields]
         self.is_bare = flow.structure == flatten(0)[1]
         self.number = 0
 
     def fill(self, rows: Iterator[Any], size: int) -> int:
         """Copy up to `size` rows; return how many there were."""
-        native = self._native()
+        native = self.native = self._native()
         try:
             if native is None:
                 self.is_ended = True
@@ -200,7 +214,8 @@ class _Filler:
                     self.is_ended = self.number < size
                     break
                 self._put(odd[0], is_last=False)
-        except SpecMismatchError:
+            self._refuse_if_closed()
+        except (SpecMismatchError, StreamClosedError):
             raise
         except Exception as error:
             raise self.flow.function.failure(f"row {self.first + self.number}", error) from error
@@ -208,6 +223,17 @@ class _Filler:
             if not isinstance(sink, Fixed):
                 sink.put(values)
         return self.number
+
+    def close(self) -> None:
+        """Let go of the block, also while another thread waits for the generator: that thread puts nothing any more."""
+        self.is_closed = True
+        if self.native is not None:
+            self.native.release()
+        self.block.sinks, self.sinks, self.lists = [], [], []
+
+    def _refuse_if_closed(self) -> None:
+        if self.is_closed:
+            raise StreamClosedError("the stream was closed.")
 
     def _native(self) -> RowFiller | None:
         """Return the native filler, for rows that are a tuple, a dict or an array of fixed shapes; else None."""
@@ -220,6 +246,7 @@ class _Filler:
             return None
 
     def _put(self, row: Any, *, is_last: bool) -> None:
+        self._refuse_if_closed()
         for place, (sink, value) in enumerate(zip(self.sinks, self._leaves(row), strict=True)):
             if isinstance(sink, Fixed):
                 sink.put_row(self.number, self._checked(place, value, copy=False))

@@ -201,7 +201,12 @@ def script(
     return subprocess.CompletedProcess(command, child.returncode, lines + out, err)
 
 
-LEFT = 'print("left", sum(t.name.startswith("penstock") for t in threading.enumerate()))'
+# A function or a read that takes longer than a second is not waited for: its thread ends when it returns.
+LEFT = """
+        ours = [t for t in threading.enumerate() if t.name.startswith("penstock")]
+        for t in ours: t.join(20)
+        print("left", sum(t.is_alive() for t in ours))
+"""
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])

@@ -5,7 +5,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from functools import partial
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.core.clock import Clock
@@ -20,9 +20,10 @@ from penstock.engine.functions.task import FunctionNode
 from penstock.engine.functions.trays import function_nodes, shared_nbytes
 from penstock.engine.plan import Plan, refusal
 from penstock.engine.plan.plan import num_trays
-from penstock.engine.stream.threads import Pump, Threads
+from penstock.engine.stream.stuck import Stuck, find_stuck
+from penstock.engine.stream.threads import Threads
 from penstock.engine.stream.tuning import Tuner
-from penstock.errors import BudgetError
+from penstock.errors import BudgetError, warn_user
 from penstock.memory import Account, Pool, format_nbytes, process_ledger
 from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.map import MappedRows
@@ -34,7 +35,8 @@ else:
 
 SHORT_SECONDS = 100e-6
 """Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
-_GRACE_SECONDS = 1.0  # How long the garbage collector waits for the threads of an abandoned stream.
+GRACE_SECONDS = 1.0
+"""How long `close` waits for threads that are in the middle of a user's function, or of a read."""
 
 
 class Engine:
@@ -52,7 +54,6 @@ class Engine:
         self.decisions: list[str] = []
         self.threads: Threads | None = None
         self.tuner: Tuner | None = None
-        self.pump: Pump | None = None
         self.source: Iterator[Parcel] = iter(())
         self.parcels: Iterator[Parcel] = iter(())
         self.hand_over: HandOver | None = None
@@ -115,9 +116,7 @@ class Engine:
         # thread that asks for the next parcel while the consumer is busy.
         if self.threads is None or isinstance(flow, Segment):
             return self.source
-        self.pump = Pump(self.source, self.threads, self.clock)
-        self.pump.start()
-        return self.pump
+        return self.threads.pumped(self.source)
 
     def _short_maps(self, plan: Plan) -> list[MappedRows]:
         """Return the last maps of a chain if they are short enough to be called at the hand-over."""
@@ -220,10 +219,13 @@ class Engine:
             return
         done = threading.Lock()
         done.acquire()
+        # Our threads may need the lock that this one holds, and won't get it before this returns.
+        is_locked = process_ledger.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        grace = 3 * GRACE_SECONDS if is_locked else GRACE_SECONDS
 
         def close() -> None:
             try:
-                self.close()
+                self.close(grace)
             finally:
                 done.release()
 
@@ -233,38 +235,66 @@ class Engine:
         except RuntimeError:  # The interpreter is about to end.
             self.close()
             return
-        done.acquire(timeout=_GRACE_SECONDS)
+        if not any(crew.is_own for crew in self.threads.crews):  # Else it would wait for this very thread.
+            done.acquire(timeout=1.5 * GRACE_SECONDS)
 
     def stop(self) -> None:
         """Let whoever waits for the next parcel wake up, and threads stop at the next row; nothing is freed."""
         if self.threads is not None:
             self.threads.stop()
-        if self.pump is not None:
-            self.pump.stop()
 
-    def close(self) -> None:
+    def close(self, grace: float | None = None) -> None:
         """End the threads and processes, and give the memory back; what Ctrl-C interrupts is done at the next try."""
         try:
             with self._lock:
                 if self._is_closed:
                     return
                 self._is_closed = True
-            self._close()
+            stuck = self._close(GRACE_SECONDS if grace is None else grace)
         except BaseException:
             # Ctrl-C while it waited: what is left is closed when the stream is collected.
             self._is_closed = False
             raise
+        if stuck:
+            warn_user(Stuck.warning(stuck, GRACE_SECONDS))  # At the very end: it may raise.
 
-    def _close(self) -> None:
+    def _close(self, grace: float) -> list[Stuck]:
         self.stop()
         for one in self.remotes.values():
             one.stop()  # First: threads wait for what runs in the processes, and that may never end.
-        if self.pump is not None:
-            self.pump.close()
+        stuck = self._join(grace)
+        if not stuck:
+            self._let_go()
+            return []
+        assert self.threads is not None
+        self.threads.drop()
+        found = find_stuck(stuck)
+        # What a thread reads from must not be closed under it; in the middle of a function it reads nothing.
+        if all(one.is_in_function for one in found):
+            self.resources.close()
+        # Memory that it may write to stays as long as its frames refer to it, and is nobody else's meanwhile.
+        self.pool.close()
+        for crew in self.threads.crews:
+            crew.when_all_ended(self._end_late)
+        return found
+
+    def _join(self, seconds: float) -> list[threading.Thread]:
+        """Wait for all threads; return those that have not ended after so many seconds."""
+        until = monotonic() + seconds
+        crews = [] if self.threads is None else self.threads.crews
+        return [thread for crew in crews for thread in crew.join(until)]
+
+    def _let_go(self) -> None:
         close = getattr(self.source, "close", None)
         if close is not None:
             close()
         if self.threads is not None:
-            self.threads.close()
+            self.threads.drop()
         self.resources.close()
         self.pool.close()
+
+    def _end_late(self) -> None:
+        """Let go of the rest: on the last of the threads that were abandoned, when it ends after all."""
+        assert self.threads is not None
+        if all(crew.is_ended for crew in self.threads.crews):
+            self._let_go()

@@ -5,6 +5,8 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,23 +14,36 @@ from penstock.core.blocks import Block
 from penstock.core.closing import Closing
 from penstock.core.fingerprint import fingerprint, walk
 from penstock.core.nest import builder
-from penstock.core.rows import Node, Parcel, Rows
+from penstock.core.rows import Cursor, Node, Parcel, Rows
 from penstock.core.state import State, StateDict
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
-from penstock.engine.stream.engine import Engine
+from penstock.engine.stream.engine import GRACE_SECONDS, Engine
 from penstock.engine.stream.report import Report, StageTime
+from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 
-_GRACE_SECONDS = 1.0
-"""How long `close` waits for a `next()` on another thread."""
+_END = object()
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
 """The nodes whose cautions were told."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a stream is: the current parcel, and where that begins. It is replaced as a whole, so any thread may look."""
+
+    first: int
+    """Elements of the epoch before the parcel."""
+    start: Cursor
+    parcel: Parcel | None = None
+
+
 class Stream(Closing):
-    """One epoch, as an iterator. Close it, use it in `with`, or just let go of it."""
+    """One epoch, as an iterator. Close it, use it in `with`, or just let go of it.
+
+    Several threads may take batches of it: each batch goes to one of them.
+    """
 
     def __init__(
         self,
@@ -50,22 +65,23 @@ class Stream(Closing):
                 raise StateError(
                     f"epoch={epoch} contradicts the state, which is in epoch {begin.epoch}."
                 )
-        self._passed = self._resumed = begin.element
-        """Elements of this epoch before the current parcel (`_passed`), and before this stream (`_resumed`)."""
+        self._resumed = begin.element
+        """Elements of this epoch before this stream."""
+        self._count = begin.element
+        """Elements of this epoch that were handed out."""
         self._epoch = begin.epoch
-        self._start = begin.cursor
+        self._place = _Place(begin.element, begin.cursor)
         self._build = builder(plan.node.structure)
-        self._parcel: Parcel | None = None
         self._next: Parcel | None = None
         self._error: Exception | None = None
         """The error that `state()` met when it looked for the next parcel: `next()` will raise it."""
         self._elements: Iterator[Any] = iter(())
-        self._count = 0
-        """Elements handed out of the current parcel."""
         self._is_ended = False
         self._is_closed = False
         self._turn = threading.RLock()
         """Held while the next parcel is taken: nothing is freed meanwhile by another thread that closes the stream."""
+        self._reader = 0
+        """The thread whose turn it is, or was last."""
         self._nbytes = 0
         self._num_blocks = 0
         self._waited = 0.0
@@ -87,31 +103,42 @@ class Stream(Closing):
     def __next__(self) -> Any:
         """Return the next batch (or row, without `batch`); it is the caller's to keep."""
         try:
-            for element in self._elements:
-                self._count += 1
-                return element
-            self._advance()
-            element = next(self._elements)
+            while True:
+                elements = self._elements
+                # No lock here, and no need of one: an iterator in C gives each element to one thread.
+                for element in elements:
+                    self._count += 1
+                    return element
+                with self._own_turn():
+                    if self._elements is elements:  # Else another thread went on to the next parcel.
+                        self._advance()
         except BaseException:
             self.close()
             raise
-        self._count = 1
-        return element
 
     def _advance(self) -> None:
         """Go on to the next parcel, or raise StopIteration."""
         parcel = self._take_parcel()
         if parcel is None:
             raise StopIteration
-        hand_over = self._engine.hand_over
-        if hand_over is None:
-            self._elements = parcel.block.elements(parcel.size, self._build)
-        else:
-            first = int(parcel.cursor_after(0))
-            self._elements = hand_over.elements(parcel.block, parcel.size, first)
         self._nbytes += parcel.block.nbytes
         self._num_blocks += 1
-        self._parcel = parcel
+        self._place = _Place(self._place.first, self._place.start, parcel)
+        hand_over = self._engine.hand_over
+        if hand_over is None:
+            elements = parcel.block.elements(parcel.size, self._build)
+            self._elements = elements if parcel.block.is_plain(parcel.size) else self._in_turn(elements)
+        else:
+            first = int(parcel.cursor_after(0))
+            self._elements = self._in_turn(hand_over.elements(parcel.block, parcel.size, first))
+
+    def _in_turn(self, elements: Iterator[Any]) -> Iterator[Any]:
+        """Return the same elements, which Python code makes: by one thread at a time."""
+        return iter(partial(self._take_element, elements), _END)
+
+    def _take_element(self, elements: Iterator[Any]) -> Any:
+        with self._own_turn():
+            return next(elements, _END)
 
     def _take_parcel(self) -> Parcel | None:
         with self._own_turn():
@@ -124,6 +151,7 @@ class Stream(Closing):
     def _own_turn(self) -> Iterator[None]:
         """Let no other thread take a parcel or free anything; what it closes meanwhile is freed here, at the end."""
         with self._turn:
+            self._reader = threading.get_ident()
             try:
                 yield
             finally:
@@ -135,13 +163,12 @@ class Stream(Closing):
             raise StreamClosedError("the stream is closed; open another one with ds.stream().")
 
     def _next_parcel(self) -> Parcel | None:
-        if self._parcel is not None:
-            self._passed += self._parcel.size
-            self._start = self._parcel.cursor_after(self._parcel.size)
-            leases = self._parcel.block.leases
+        place = self._place
+        if place.parcel is not None:
+            leases = place.parcel.block.leases
             self._elements = iter(())
-            self._parcel = None
-            self._count = 0
+            self._place = _after(place)
+            del place
             self._engine.pool.write_off(leases)
             self._mind_held()
         parcel, self._next = self._next, None
@@ -186,8 +213,8 @@ class Stream(Closing):
             self._num_blocks += 1
             self._nbytes += parcel.block.nbytes
             leases = parcel.block.leases
-            self._start = parcel.cursor_after(parcel.size)
-            self._passed += parcel.size
+            self._count += parcel.size
+            self._place = _Place(self._count, parcel.cursor_after(parcel.size))
             yield parcel
             del parcel  # Else this name keeps it alive, as if the consumer held it.
             self._engine.pool.write_off(leases)
@@ -200,11 +227,14 @@ class Stream(Closing):
     @property
     def position(self) -> State:
         """Where the consumer stands."""
-        element, cursor = self._passed + self._count, self._start
-        if self._parcel is not None:
-            cursor = self._parcel.cursor_after(self._count)
+        is_at_end = self._is_at_end()
+        place, element = self._place, self._count
+        cursor = place.start
+        if place.parcel is not None:
+            element = min(element, place.first + place.parcel.size)
+            cursor = place.parcel.cursor_after(element - place.first)
         state = State(self._fingerprint, self._epoch, element, cursor)
-        return state.at_end if self._is_at_end() else state
+        return state.at_end if is_at_end else state
 
     def state(self) -> StateDict:
         """Return where the consumer stands, as a small dict that JSON can hold."""
@@ -213,8 +243,9 @@ class Stream(Closing):
     def _is_at_end(self) -> bool:
         node = self._plan.node
         if isinstance(node, Rows):
-            return self._passed + self._count >= node.num_rows
-        if self._parcel is not None and self._count < self._parcel.size:
+            return self._count >= node.num_rows
+        place = self._place
+        if place.parcel is not None and self._count < place.first + place.parcel.size:
             return False
         with self._own_turn():
             self._look_ahead()
@@ -242,7 +273,7 @@ class Stream(Closing):
         nodes = list(walk(self._plan.node))
         return Report(
             epoch=self._epoch,
-            num_elements=self._passed + self._count - self._resumed,
+            num_elements=self._count - self._resumed,
             nbytes=self._nbytes,
             seconds=seconds,
             waited_seconds=waited,
@@ -268,8 +299,9 @@ class Stream(Closing):
     def close(self) -> None:
         """End its threads and free its buffers; batches that were handed out stay valid.
 
-        A `next()` that another thread is in raises StreamClosedError. If that takes long, because it is in the middle
-        of a user's function, the buffers are freed when it returns.
+        A `next()` that another thread is in raises StreamClosedError. A function or a read that does not return is
+        waited for no longer than a second: a warning names it, its thread ends when it returns, and what it may write to
+        until then is used for nothing else.
         """
         if self._is_closed:
             return
@@ -277,20 +309,27 @@ class Stream(Closing):
         self._engine.stop()
         # The garbage collector may run this in the middle of a `next()` of this very thread.
         is_inside = self._turn._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
-        if not is_inside and self._turn.acquire(timeout=_GRACE_SECONDS):
+        if is_inside:
+            return
+        # A thread that was waiting in `next()` may close the engine itself now, which takes that long.
+        if self._turn.acquire(timeout=1.5 * GRACE_SECONDS):
             try:
                 self._end()
             finally:
                 self._turn.release()
+        else:
+            warn_user(Stuck.warning([stuck_at(self._reader)], GRACE_SECONDS))
 
     def _end(self) -> None:
         """Let go of everything; by the thread whose turn it is."""
         if self._seconds is not None:
             return
-        if self._parcel is not None:
-            self._start = self._parcel.cursor_after(self._count)
-            self._passed, self._count = self._passed + self._count, 0
-        self._parcel = self._next = None
+        parcel = self._place.parcel
+        if parcel is not None:
+            used = min(parcel.size, self._count - self._place.first)
+            self._place = _Place(self._place.first + used, parcel.cursor_after(used))
+        del parcel
+        self._next = None
         self._elements = iter(())
         self._seconds = perf_counter() - self._opened
         self._engine.close()
@@ -301,8 +340,14 @@ class Stream(Closing):
         of = "" if num_rows is None or self._plan.node.is_endless else f" of {num_rows}"
         what = "batch" if self._plan.node.is_batched else "row"
         ended = ", closed" if self._is_closed else ""
-        where = f"epoch {self._epoch}, after {what} {self._passed + self._count}{of}{ended}"
+        where = f"epoch {self._epoch}, after {what} {self._count}{of}{ended}"
         return f"<Stream of {self._plan.node.describe()}: {where}>"
+
+
+def _after(place: _Place) -> _Place:
+    parcel = place.parcel
+    assert parcel is not None
+    return _Place(place.first + parcel.size, parcel.cursor_after(parcel.size))
 
 
 def open_stream(

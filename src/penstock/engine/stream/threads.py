@@ -1,8 +1,10 @@
 """Threads that work ahead of the consumer, in order, within what the ledger granted."""
 
+import contextlib
 import itertools
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, thread_time
@@ -20,7 +22,16 @@ _numbers = itertools.count()
 class _Task:
     """A call to be made on some thread, and its result."""
 
-    __slots__ = ("_done", "argument", "error", "function", "is_cancelled", "nbytes", "result")
+    __slots__ = (
+        "_done",
+        "argument",
+        "error",
+        "function",
+        "is_cancelled",
+        "is_finished",
+        "nbytes",
+        "result",
+    )
 
     def __init__(self, function: Callable[[Any], Any], argument: Any, nbytes: int) -> None:
         self.function = function
@@ -29,6 +40,7 @@ class _Task:
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_cancelled = False
+        self.is_finished = False
         # A plain lock is the cheapest thing to wait for, and Ctrl-C interrupts it.
         self._done = threading.Lock()
         self._done.acquire()
@@ -49,12 +61,20 @@ class _Task:
             self.error = error
         finally:
             self.argument = None
-            self._done.release()
+            self.is_finished = True
+            self.wake()
         return perf_counter() - started, thread_time() - on_core
 
+    def wake(self) -> None:
+        """Let whoever waits go on; not an error if it went on before."""
+        with contextlib.suppress(RuntimeError):
+            self._done.release()
+
     def wait(self) -> Any:
-        with self._done:
-            pass
+        """Return the result, or raise; only one thread waits, and only once."""
+        self._done.acquire()
+        if not self.is_finished:
+            raise _closed()
         if self.error is not None:
             try:
                 raise self.error
@@ -86,6 +106,8 @@ class Threads(Executor):
         self._outstanding = 0
         self._lock = threading.Lock()  # For `_outstanding`: there may be several pumps.
         self._pumps: list[Pump] = []
+        self._pending: dict[int, deque[_Task]] = {}
+        """The tasks that each loop over `ordered` waits for, or will."""
         self._is_closing = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._number = next(_numbers)
@@ -117,6 +139,7 @@ class Threads(Executor):
         block: no thread has to be woken, and no race can exceed the grant.
         """
         pending: deque[_Task] = deque()
+        self._pending[id(pending)] = pending
         source = iter(inputs)
         spare: deque[In] = deque()
         is_ended = False
@@ -151,11 +174,15 @@ class Threads(Executor):
                 yield self._wait(pending[0])
                 self._promise(-pending.popleft().nbytes, must=True)
         finally:
+            self._pending.pop(id(pending), None)
             for task in pending:
                 task.is_cancelled = True
                 self._promise(-task.nbytes, must=True)
 
     def _wait(self, task: _Task) -> Any:
+        # Whoever closes says so first, and then wakes all who wait: so nobody waits for a thread that is stuck.
+        if self._is_closing and not task.is_done:
+            raise _closed()
         mark = self._clock.enter()
         try:
             return task.wait()
@@ -175,25 +202,39 @@ class Threads(Executor):
             return True
 
     def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
-        """Return the same parcels, made on a thread of their own, a few ahead."""
+        """Return the same parcels, made on a thread of their own, a few ahead; those that are so already, as they are."""
+        if isinstance(parcels, Pumped):
+            return parcels
+        self._pumps = [one for one in self._pumps if not one.crew.is_ended]
         pump = Pump(parcels, self, self._clock)
         self._pumps.append(pump)
+        pumped = Pumped(pump)
         pump.start()
-        return pump
+        return pumped
 
     def stop(self) -> None:
-        """Let tasks that run stop at the next row, and tasks that wait not start."""
+        """Let tasks that run stop at the next row, tasks that wait not start, and whoever waits for either wake up."""
         self._is_closing = True
-        for pump in self._pumps:
+        for pending in list(self._pending.values()):
+            for task in list(pending):
+                task.wake()
+        for pump in list(self._pumps):
             pump.stop()
-
-    def close(self) -> None:
-        """End the threads; a user's function that runs is waited for, up to the end of its row."""
-        self.stop()
-        for pump in self._pumps:
-            pump.close()
         self._tasks.put(None)
-        self._crew.join()
+
+    @property
+    def crews(self) -> list[Crew]:
+        """All threads: those that make blocks, and those that ask for parcels."""
+        return [self._crew, *(pump.crew for pump in self._pumps)]
+
+    def drop(self) -> None:
+        """Drop what was made and not handed out, once the threads have ended, or were abandoned."""
+        for pump in self._pumps:
+            pump.drop()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._tasks.get_nowait()  # It has its input.
+        self._tasks.put(None)
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -214,6 +255,23 @@ def _closed() -> StreamClosedError:
     return StreamClosedError("the stream was closed.")
 
 
+class Pumped(Iterator[Parcel]):
+    """The parcels of a pump, which stops when nobody refers to them any more."""
+
+    def __init__(self, pump: "Pump") -> None:
+        self._pump = pump
+        self._finalizer = weakref.finalize(self, pump.stop)
+        self._finalizer.atexit = False  # A stream that is still open then stops its pumps itself.
+
+    def __next__(self) -> Parcel:
+        """Return the next parcel."""
+        return self._pump.take()
+
+    def close(self) -> None:
+        """Make no more parcels."""
+        self._pump.stop()
+
+
 class Pump:
     """Runs a flow on a thread of its own, a few parcels ahead of the consumer.
 
@@ -231,19 +289,17 @@ class Pump:
         self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._is_closing = False
         self._is_ended = False
-        self._crew = Crew()
+        self.crew = Crew()
 
     def start(self) -> None:
         """Begin to make parcels."""
-        self._crew.start([f"penstock-pump-{next(_numbers)}"], self._run)
+        self.crew.start([f"penstock-pump-{next(_numbers)}"], self._run)
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        """Return the next parcel."""
+    def take(self) -> Any:
+        """Return the next parcel; raise StopIteration after the last one."""
         if self._is_ended:
-            raise StopIteration
+            # Not an end if it was closed: a cache that is being filled must not take it for one.
+            raise _closed() if self._is_closing else StopIteration
         mark = self._clock.enter()
         try:
             parcel, error = self._made.get()
@@ -301,12 +357,9 @@ class Pump:
         self._taken.put(None)
         self._made.put((None, _closed()))
 
-    def close(self) -> None:
-        """End the thread, and drop what it made: an error that it met would refer back to this pump."""
-        self.stop()
-        if self._crew.is_own:
-            return
-        self._crew.join()
-        self._is_ended = True
-        while not self._made.empty():
-            self._made.get()
+    def drop(self) -> None:
+        """Drop what was made: an error that the thread met would refer back to this pump."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._made.get_nowait()
+        self._made.put((None, _closed()))  # For a thread that may still come to ask.

@@ -1,0 +1,68 @@
+"""Threads that do not end when a stream is closed: where they are, in words."""
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from penstock.core.rows import Flow, Node
+from penstock.stages.base.functions import UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A thread that has not ended: the stage whose work it does, and the line that it is at."""
+
+    stage: str
+    line: str
+    is_in_function: bool
+    """Whether it is a function of the user's that has not returned, and not a read."""
+
+    @staticmethod
+    def warning(found: "Sequence[Stuck]", seconds: float) -> str:
+        """Return what the user should know of threads that were left behind."""
+        where = " and ".join(dict.fromkeys(f"{one.stage}, {one.line}," for one in found))
+        return (
+            f"the stream was closed, but {where} has not returned within {seconds:g} s: it goes on in a thread in the "
+            "background, which ends when it returns. Give what it waits for a timeout."
+        )
+
+
+def find_stuck(threads: Sequence[threading.Thread]) -> list[Stuck]:
+    """Return where threads are."""
+    return [stuck_at(thread.ident) for thread in threads]
+
+
+def stuck_at(ident: int | None) -> Stuck:
+    """Return where the thread of this number is: its innermost stage."""
+    frame: FrameType | None = sys._current_frames().get(ident or 0)  # noqa: SLF001  # The one way to ask.
+    line = "at its end"
+    while frame is not None:
+        owner = _owner(frame)
+        if owner is not None:
+            return Stuck(owner[0], line, is_in_function=owner[1])
+        if not _is_ours(frame):
+            line = f"at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return Stuck("a thread", line, is_in_function=False)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("penstock.")
+
+
+def _owner(frame: FrameType) -> tuple[str, bool] | None:
+    """Return the stage whose method a frame runs, and whether it calls a function of the user's there."""
+    if not _is_ours(frame):
+        return None
+    me: Any = frame.f_locals.get("self")
+    function = getattr(me, "function", None)
+    if isinstance(function, UserFunction):
+        return function.describe() + (f", {function.site}" if function.site else ""), True
+    node = getattr(me, "_flow", me)
+    if isinstance(node, Node | Flow):
+        return node.describe(), False
+    return None
