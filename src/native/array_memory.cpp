@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <nanobind/nanobind.h>
 #include <numpy/arrayobject.h>
+#include <pthread.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -53,6 +54,9 @@ class Kept {
     return true;
   }
 
+  void lock() { lock_.lock(); }
+  void unlock() { lock_.unlock(); }
+
  private:
   struct Piece {
     void* memory;
@@ -65,6 +69,10 @@ class Kept {
 
 // Never destroyed: arrays may be freed after everything else.
 Kept& kept = *new Kept;
+
+// A fork waits until no thread is in the middle of a change, so that the child finds it whole, and unlocked.
+void lock_kept() { kept.lock(); }
+void unlock_kept() { kept.unlock(); }
 
 size_t rounded(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -184,6 +192,7 @@ int import_numpy() {
 
 void bind_array_memory(nb::module_& m) {
   if (import_numpy() != 0) throw nb::python_error();
+  pthread_atfork(lock_kept, unlock_kept, unlock_kept);
   m.def("use_array_memory", &use_array_memory);
   m.def("restore_array_memory", &restore_array_memory, nb::arg("before"));
   nb::class_<ResultCheck>(m, "ResultCheck", "Tells whether a function's result can be handed on as it is.")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from penstock.core.descriptors import Descriptor
 from penstock.errors import DiskFullError, PenstockError, TargetExistsError, WriteError
 from penstock.io.failures import write_errors, write_failure
 from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
@@ -57,15 +58,17 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
         fd, hidden = _create_file(path)
     try:
         # The file is closed, and so unlocked, only after it has its name.
-        with _caller_errors(path), os.fdopen(fd, "w+b") as file:
+        with _caller_errors(path), os.fdopen(fd.number, "w+b", closefd=False) as file:
             yield file
             with write_errors(path):
                 file.flush()
-                os.fsync(fd)
+                os.fsync(fd.number)
                 _give_name(hidden, path, replace=replace)
                 sync_folder(path.parent)
     finally:
-        remove(hidden)
+        if fd.number >= 0:  # Else this is a forked child, and the file is its parent's.
+            remove(hidden)
+        fd.close()
 
 
 @contextlib.contextmanager
@@ -95,8 +98,9 @@ def atomic_directory(
                 hidden.rename(path)
             sync_folder(path.parent)
     finally:
-        remove(hidden)
-        os.close(fd)
+        if fd.number >= 0:  # Else this is a forked child, and the folder is its parent's.
+            remove(hidden)
+        fd.close()
 
 
 def check_space(folder: Path, nbytes: int) -> None:
@@ -143,25 +147,27 @@ def is_empty_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and next(path.iterdir(), None) is None
 
 
-def _create_file(path: Path) -> tuple[int, Path]:
+def _create_file(path: Path) -> tuple[Descriptor, Path]:
     for _ in range(_NUM_TRIES):
         hidden = unfinished(path)
-        fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        if lock(fd, hidden):
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = Descriptor(os.open(hidden, flags, 0o666), is_private=True)
+        if lock(fd.number, hidden):
             return fd, hidden
-        os.close(fd)
+        fd.close()
     raise OSError(0, f"other processes remove what is written in {path.parent}")
 
 
-def _create_folder(path: Path) -> tuple[int, Path]:
+def _create_folder(path: Path) -> tuple[Descriptor, Path]:
     for _ in range(_NUM_TRIES):
         hidden = unfinished(path)
         hidden.mkdir()
         with contextlib.suppress(FileNotFoundError):
-            fd = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if lock(fd, hidden):
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            fd = Descriptor(os.open(hidden, flags), is_private=True)
+            if lock(fd.number, hidden):
                 return fd, hidden
-            os.close(fd)
+            fd.close()
     raise OSError(0, f"other processes remove what is written in {path.parent}")
 
 
@@ -184,9 +190,11 @@ def swap_folders(new: Path, path: Path, discard: Callable[[Path], None]) -> None
     On local file systems there is always one of both at `path`. Others can't exchange names: there the old folder
     is moved aside first, to a name that no cleaner removes, so that a crash in between loses neither.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), is_private=True)
     try:
-        lock(fd, path)  # So that no cleaner takes it for a leftover while it may have to come back.
+        lock(
+            fd.number, path
+        )  # So that no cleaner takes it for a leftover while it may have to come back.
         if _exchange(new, path):
             old = new
         else:
@@ -205,7 +213,7 @@ def swap_folders(new: Path, path: Path, discard: Callable[[Path], None]) -> None
                 old.rename(path)
             raise
     finally:
-        os.close(fd)
+        fd.close()
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -16,6 +16,8 @@ import secrets
 import shutil
 from pathlib import Path
 
+from penstock.core.descriptors import Descriptor
+
 _NAME = re.compile(r"\..*\.(\d+)-(\d+)-([0-9a-f]{8})-[0-9a-f]{8}\.penstock-tmp", re.DOTALL)
 # A file name has at most 255 bytes, of which the parts after NAME take up to 80.
 _MAX_PREFIX = 120
@@ -78,13 +80,14 @@ def remove(path: Path) -> None:
 
 def _remove_if_dead(path: Path) -> bool:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = Descriptor(os.open(path, flags), is_private=True)
     except OSError:
         return False
     try:
         locked = True
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
@@ -94,7 +97,7 @@ def _remove_if_dead(path: Path) -> bool:
         remove(path)
         return not path.exists()
     finally:
-        os.close(fd)
+        fd.close()
 
 
 def _may_live(name: str, *, by_name_only: bool) -> bool:

@@ -1,6 +1,7 @@
 """The ledger of a process: what each stream was granted, what it maps, and what its consumer still holds."""
 
 import gc
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,10 +91,17 @@ class Ledger:
     def __init__(self) -> None:
         # Reentrant: a buffer may be released by the garbage collector inside any allocation.
         self.lock = threading.RLock()
+        os.register_at_fork(after_in_child=self._begin_anew)
         self.accounts: set[Account] = set()
         self.reserve_nbytes = 0
         """Bytes of the idle buffers that closed streams left for the next one."""
         self.drop_reserve: Callable[[], None] = lambda: None
+
+    def _begin_anew(self) -> None:
+        """In a forked child: what was granted is its parent's, and so is whoever holds the lock."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001
+        self.accounts = set()
+        self.drop_reserve()
 
     @property
     def granted(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.core.descriptors import Descriptor
 from penstock.core.fingerprint import changes
 from penstock.errors import TargetExistsError, WriteError
 from penstock.io.failures import write_errors
@@ -49,7 +50,9 @@ def changes_of_heads(before: Head, now: Head) -> str:
 class ShardFolder:
     """A folder that this process alone may fill, until it is closed."""
 
-    def __init__(self, path: Path, fd: int, layouts: Sequence[FieldLayout], run_rows: int) -> None:
+    def __init__(
+        self, path: Path, fd: Descriptor, layouts: Sequence[FieldLayout], run_rows: int
+    ) -> None:
         self.path = path
         self.layouts = tuple(layouts)
         self.run_rows = run_rows
@@ -58,7 +61,7 @@ class ShardFolder:
         """Why finished shards that were there are not used, and how many there were; '' if there were none."""
         self._journal = Journal({})
         self._fd = fd
-        self._file = -1
+        self._file = Descriptor(-1)
         self._is_cut_off = False
         """Whether the last line of the journal may be."""
 
@@ -136,7 +139,7 @@ class ShardFolder:
         # The journal is written anew: its last line may be cut off.
         self._journal.write(self.path)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self.path / journal.NAME, flags)
+        self._file = Descriptor(os.open(self.path / journal.NAME, flags), is_private=True)
 
     def _go_on(self, before: Journal, changed: Changed) -> None:
         """Take over finished shards if they were made from the same; remove all other files that were begun."""
@@ -192,8 +195,8 @@ class ShardFolder:
             # After an error, a part of the line before may be there: only that line is lost.
             text = f"\n{line}" if self._is_cut_off else line
             self._is_cut_off = True
-            write_all(self._file, memoryview(text.encode()))
-            os.fdatasync(self._file)
+            write_all(self._file.number, memoryview(text.encode()))
+            os.fdatasync(self._file.number)
             self._is_cut_off = False
 
     def seal(self) -> Manifest:
@@ -212,20 +215,18 @@ class ShardFolder:
         Files that were begun are removed first. The journal stays as long as one of them does: else nobody would
         know that it is ours, and it would be in the way for ever.
         """
-        if self._file >= 0:
+        if self._file.number >= 0:
             with contextlib.suppress(OSError):
-                os.close(self._file)
-            self._file = -1
+                self._file.close()
             if not self.is_whole:
                 kept = {name for shard in self.finished.values() for name in shard.files}
                 self._remove_begun(kept)
                 if not self._journal.names:
                     remove_files(self.path, {journal.NAME})
-        if self._fd >= 0:
+        if self._fd.number >= 0:
             with contextlib.suppress(OSError):  # Nearly always: it is not empty.
                 self.path.rmdir()
-            os.close(self._fd)
-            self._fd = -1
+            self._fd.close()
 
 
 def _not_ours(path: Path) -> TargetExistsError:
@@ -234,26 +235,28 @@ def _not_ours(path: Path) -> TargetExistsError:
     return TargetExistsError(problem, file=str(path), cure=cure)
 
 
-def _lock(path: Path) -> int | None:
+def _lock(path: Path) -> Descriptor | None:
     while True:
         path.mkdir(parents=True, exist_ok=True)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = Descriptor(
+                os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), is_private=True
+            )
         except FileNotFoundError:
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), path.stat()):
+            fcntl.flock(fd.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd.number), path.stat()):
                 return fd
         except BlockingIOError:
-            os.close(fd)
+            fd.close()
             return None
         except FileNotFoundError:  # The process that had the lock removed or renamed it.
             pass
         except BaseException:
-            os.close(fd)
+            fd.close()
             raise
-        os.close(fd)
+        fd.close()
 
 
 def _has_size(path: Path, nbytes: int) -> bool:

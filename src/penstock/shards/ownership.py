@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from penstock.core.descriptors import Descriptor
 from penstock.errors import DataError, TargetExistsError
 from penstock.io.atomic import is_empty_folder
 from penstock.io.failures import write_errors
@@ -127,15 +128,16 @@ def _check_target(path: Path, *, overwrite: bool) -> None:
 
 
 def _is_locked(folder: Path) -> bool:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    fd = Descriptor(os.open(folder, flags), is_private=True)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # No locks on this file system.
         return False
     finally:
-        os.close(fd)
+        fd.close()
     return False
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from penstock.core.arrays import Index, raw_rows
 from penstock.core.blocks import Block
 from penstock.core.columns import Column, Fixed, Ragged, Text
+from penstock.core.descriptors import Descriptor
 from penstock.io.failures import write_errors
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate
@@ -71,12 +72,17 @@ class ArrayFile:
         self.header = format_header(layout.dtype, (0, *layout.shape))
         with write_errors(self.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self.fd = os.open(self.hidden, flags, 0o666)
+            self._descriptor = Descriptor(os.open(self.hidden, flags, 0o666), is_private=True)
         try:
             self._write(memoryview(self.header))
         except BaseException:
             self.close(is_finished=False)  # Nobody has it yet who could.
             raise
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the open file."""
+        return self._descriptor.number
 
     @property
     def nbytes(self) -> int:
@@ -115,11 +121,13 @@ class ArrayFile:
 
     def close(self, *, is_finished: bool) -> None:
         """Close the file, and remove it unless it is finished."""
+        # Else it was closed before, or is the parent's, in a forked child.
+        is_ours = self._descriptor.number >= 0
         with contextlib.suppress(
             OSError
         ):  # Some disks say only now what failed; what is finished was synced.
-            os.close(self.fd)
-        if not is_finished:
+            self._descriptor.close()
+        if is_ours and not is_finished:
             with contextlib.suppress(OSError):
                 self.hidden.unlink()
 

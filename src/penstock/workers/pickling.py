@@ -3,11 +3,11 @@
 import functools
 import itertools
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock.core import forking
 from penstock.errors import CannotPickle
 
 # Deep enough for a variable of a function that is an attribute of an object in a partial.
@@ -15,7 +15,7 @@ _SEARCH_DEPTH = 6
 # More parts than this are data: looking at a million rows for a function would take longer than it is worth.
 _SEARCH_PARTS = 1000
 # Which modules go by value is a setting of cloudpickle for the whole process: one thread changes it at a time.
-_registry_lock = threading.Lock()
+_registry_lock = forking.lock()
 
 
 def pickle_function(function: Callable[..., Any], *, name: str | None = None) -> bytes:

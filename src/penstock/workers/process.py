@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import weakref
 from collections import deque
 from collections.abc import Container
 from concurrent.futures import Future
@@ -96,6 +97,7 @@ class WorkerProcess:
             os.close(self._crash_fd)
             raise
         self.channel = Channel(ours)
+        _processes.add(self)
         try:
             self._process = subprocess.Popen(
                 _command(name, theirs.fileno(), self._crash_fd),
@@ -153,9 +155,10 @@ class WorkerProcess:
         if not self.wait(GRACE_SECONDS):
             self.kill()
             self.wait(KILLED_SECONDS)
-        if self.pid_fd is not None:
-            os.close(self.pid_fd)
-            self.pid_fd = None
+        # Forgotten first: its number must not be closed twice.
+        pid_fd, self.pid_fd = self.pid_fd, None
+        if pid_fd is not None:
+            os.close(pid_fd)
 
     def death(self, task_id: object, traceback_text: str = "") -> WorkerDied:
         """Return the error that says how this worker ended while it had that task."""
@@ -170,7 +173,21 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Release the crash report, which `bury` leaves."""
-        os.close(self._crash_fd)
+        crash_fd, self._crash_fd = self._crash_fd, -1
+        if crash_fd >= 0:
+            os.close(crash_fd)
+
+
+_processes: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: close its copies of the channels, by whose end a worker knows that its parent has died."""
+    for process in list(_processes):
+        process.channel.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _command(name: str, channel_fd: int, crash_fd: int) -> list[str]:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 
 from penstock.core.crew import Crew
+from penstock.core.descriptors import Descriptor
 from penstock.errors import WorkersUnavailable
 from penstock.workers.arena import Arena
 from penstock.workers.errors import PoolClosed, Raised, RemoteError
@@ -47,14 +48,15 @@ class Service:
         self._crew = Crew()
         with ExitStack() as opened:
             try:
-                self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                opened.callback(os.close, self._wake_fd)
-                self._function_fd = memory_file(f"penstock function {name}", len(function_pickle))
-                opened.callback(os.close, self._function_fd)
+                self._wake = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+                opened.callback(self._wake.close)
+                size = len(function_pickle)
+                self._function = Descriptor(memory_file(f"penstock function {name}", size))
+                opened.callback(self._function.close)
                 self._selector = selectors.DefaultSelector()
                 opened.callback(self._selector.close)
-                write_all(self._function_fd, function_pickle, 0)
-                self._selector.register(self._wake_fd, selectors.EVENT_READ)
+                write_all(self._function.number, function_pickle, 0)
+                self._selector.register(self._wake.number, selectors.EVENT_READ)
             except OSError as error:
                 raise self._cannot_start(error) from error
             opened.pop_all()  # From here on, `_shut_down` closes them.
@@ -82,14 +84,14 @@ class Service:
                     f"{self.name}: the pool is closed, and takes no more tasks."
                 )
             self._inbox.append(task)
-            os.eventfd_write(self._wake_fd, 1)
+            os.eventfd_write(self._wake.number, 1)
 
     def close(self) -> None:
         """End the workers and the thread, and fail tasks under way; idle workers get a second to end by themselves."""
         with self._lock:
             if not self._is_closed:
                 self._is_closing = True
-                os.eventfd_write(self._wake_fd, 1)
+                os.eventfd_write(self._wake.number, 1)
         # If a garbage collection on the service thread calls this, join() does not wait: the loop ends by itself.
         self._crew.join()
 
@@ -115,7 +117,7 @@ class Service:
         while True:
             for key, _ in self._selector.select():
                 if key.data is None:
-                    os.eventfd_read(self._wake_fd)
+                    os.eventfd_read(self._wake.number)
                 elif key.data in self._workers:
                     self._read(key.data)
             with self._lock:
@@ -127,7 +129,7 @@ class Service:
 
     def _start_worker(self) -> None:
         try:
-            worker = WorkerProcess(self.name, self._function_fd)
+            worker = WorkerProcess(self.name, self._function.number)
         except OSError as error:
             raise self._cannot_start(error) from error
         self._workers.append(worker)
@@ -262,7 +264,7 @@ class Service:
         with self._lock:
             self._is_closed = True
             self._failure = failure
-            os.close(self._wake_fd)
+            self._wake.close()
         for worker in self._workers:
             if worker.tasks:
                 worker.kill()
@@ -274,7 +276,7 @@ class Service:
             unfinished.extend(worker.tasks)
         self._workers.clear()
         self._selector.close()
-        os.close(self._function_fd)
+        self._function.close()
         for task in unfinished:
             if task.is_begun or task.future.set_running_or_notify_cancel():
                 self._end(task, error=failure or self._closed_under_way())

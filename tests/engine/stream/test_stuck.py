@@ -163,7 +163,7 @@ def test_a_function_or_a_read_that_blocks_is_named_and_not_waited_for(
     reader = threading.Thread(target=read)
     reader.start()
     assert dam.is_reached.wait(20)
-    with pytest.warns(ps.PenstockWarning, match=r"the stream was closed, but .* has not") as found:
+    with pytest.warns(ps.PenstockWarning, match=r"the stream was closed, but .* has not") as found:  # noqa: PT031  # The reader may warn.
         stream.close()
         reader.join(20)
     assert told == [True]  # Although the function has not returned.
@@ -189,7 +189,7 @@ def test_close_takes_a_second_and_no_longer(dam: Dam) -> None:
 def test_a_stream_that_is_dropped_does_not_wait_either(dam: Dam) -> None:
     stream = generated(dam).batch(4).with_options(threads=2).stream()
     assert dam.is_reached.wait(60)
-    with pytest.warns(ps.PenstockWarning, match="from_generator"):
+    with pytest.warns(ps.PenstockWarning, match="from_generator"):  # noqa: PT031  # Either may close it.
         del stream
         gc.collect()
 

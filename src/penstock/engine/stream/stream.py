@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from penstock.core import forking
 from penstock.core.blocks import Block
 from penstock.core.closing import Closing
 from penstock.core.fingerprint import fingerprint, walk
@@ -31,7 +33,7 @@ _warned: weakref.WeakSet[Node] = weakref.WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a stream is: the current parcel, and where that begins. It is replaced as a whole, so any thread may look."""
+    """Where a stream is: the current parcel, and where that begins. Replaced as a whole: any thread may look."""
 
     first: int
     """Elements of the epoch before the parcel."""
@@ -88,7 +90,9 @@ class Stream(Closing):
         self._has_warned = False
         self._opened = perf_counter()
         self._seconds: float | None = None
+        self._is_inherited = False
         self._engine = Engine(plan)
+        _streams.add(self)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
             self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
@@ -110,7 +114,9 @@ class Stream(Closing):
                     self._count += 1
                     return element
                 with self._own_turn():
-                    if self._elements is elements:  # Else another thread went on to the next parcel.
+                    if (
+                        self._elements is elements
+                    ):  # Else another thread went on to the next parcel.
                         self._advance()
         except BaseException:
             self.close()
@@ -127,7 +133,9 @@ class Stream(Closing):
         hand_over = self._engine.hand_over
         if hand_over is None:
             elements = parcel.block.elements(parcel.size, self._build)
-            self._elements = elements if parcel.block.is_plain(parcel.size) else self._in_turn(elements)
+            self._elements = (
+                elements if parcel.block.is_plain(parcel.size) else self._in_turn(elements)
+            )
         else:
             first = int(parcel.cursor_after(0))
             self._elements = self._in_turn(hand_over.elements(parcel.block, parcel.size, first))
@@ -158,7 +166,23 @@ class Stream(Closing):
                 if self._is_closed:
                     self._end()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: be closed, and touch nothing, since threads, files and buffers are the parent's."""
+        if self._seconds is not None:
+            return
+        forking.keep_for_ever(self._engine)
+        forking.keep_for_ever(self._elements)
+        self._finalizer.detach()
+        self._is_closed = self._is_inherited = True
+        self._turn = threading.RLock()
+        self._stop_here()
+
     def _refuse_if_closed(self) -> None:
+        if self._is_inherited:
+            raise StreamClosedError(
+                "this stream belongs to the process that opened it, and this is a fork of that process: "
+                "open another one here, with ds.stream()."
+            )
         if self._is_closed and not self._is_ended:
             raise StreamClosedError("the stream is closed; open another one with ds.stream().")
 
@@ -300,8 +324,8 @@ class Stream(Closing):
         """End its threads and free its buffers; batches that were handed out stay valid.
 
         A `next()` that another thread is in raises StreamClosedError. A function or a read that does not return is
-        waited for no longer than a second: a warning names it, its thread ends when it returns, and what it may write to
-        until then is used for nothing else.
+        waited for no longer than a second: a warning names it, its thread ends when it returns, and what it may write
+        to until then is used for nothing else.
         """
         if self._is_closed:
             return
@@ -324,6 +348,11 @@ class Stream(Closing):
         """Let go of everything; by the thread whose turn it is."""
         if self._seconds is not None:
             return
+        self._stop_here()
+        self._engine.close()
+        self._finalizer.detach()
+
+    def _stop_here(self) -> None:
         parcel = self._place.parcel
         if parcel is not None:
             used = min(parcel.size, self._count - self._place.first)
@@ -332,8 +361,6 @@ class Stream(Closing):
         self._next = None
         self._elements = iter(())
         self._seconds = perf_counter() - self._opened
-        self._engine.close()
-        self._finalizer.detach()
 
     def __repr__(self) -> str:
         num_rows = self._plan.node.num_rows
@@ -342,6 +369,17 @@ class Stream(Closing):
         ended = ", closed" if self._is_closed else ""
         where = f"epoch {self._epoch}, after {what} {self._count}{of}{ended}"
         return f"<Stream of {self._plan.node.describe()}: {where}>"
+
+
+_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for stream in list(_streams):
+        stream.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _after(place: _Place) -> _Place:

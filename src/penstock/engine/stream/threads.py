@@ -202,7 +202,7 @@ class Threads(Executor):
             return True
 
     def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
-        """Return the same parcels, made on a thread of their own, a few ahead; those that are so already, as they are."""
+        """Return the same parcels, made on a thread of their own, a few ahead, if they are not so already."""
         if isinstance(parcels, Pumped):
             return parcels
         self._pumps = [one for one in self._pumps if not one.crew.is_ended]
@@ -286,7 +286,9 @@ class Pump:
         self._waiting: deque[int] = deque()
         """The bytes of each parcel that was made and, as far as the thread knows, not taken."""
         self._taken: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._made: queue.SimpleQueue[tuple[Parcel | None, BaseException | None]] = (
+            queue.SimpleQueue()
+        )
         self._is_closing = False
         self._is_ended = False
         self.crew = Crew()
@@ -295,7 +297,7 @@ class Pump:
         """Begin to make parcels."""
         self.crew.start([f"penstock-pump-{next(_numbers)}"], self._run)
 
-    def take(self) -> Any:
+    def take(self) -> Parcel:
         """Return the next parcel; raise StopIteration after the last one."""
         if self._is_ended:
             # Not an end if it was closed: a cache that is being filled must not take it for one.

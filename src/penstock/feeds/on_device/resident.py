@@ -1,6 +1,5 @@
 """Data that stays on the device: copied there once, gathered and shuffled there in every epoch."""
 
-import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from penstock.core import forking
 from penstock.core.arrays import Index
 from penstock.core.closing import Closing
 from penstock.core.nest import flatten
@@ -43,7 +43,7 @@ class Resident:
         self._options = options
         self._put = put
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._is_loaded = False
         # What a row becomes on the device is found by sending one: casts and weights are part of it.
         leaves, self._structure = flatten(put(_zeros(origin)))

@@ -8,13 +8,13 @@ import ast
 import math
 import re
 import struct
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.lib.format as npy
 
+from penstock.core import forking
 from penstock.core.spec import plain_dtype
 from penstock.errors import DataError, FieldError
 from penstock.io.reader import Reader, read_bytes
@@ -35,7 +35,7 @@ _MAX_DIGITS = 21
 
 # What a header may consist of: no operators, names or calls. Escapes are those that repr writes.
 # Python 3.11 counts the depth of all syntax trees that threads make at once in one place, and fails if they mix it up.
-_parsing = threading.Lock()
+_parsing = forking.lock()
 _TOKEN = re.compile(
     r"""\s+ | [()\[\]{},:] | True | False | (?P<number>\d{1,20})L?
     | '(?:[^'\\\n]|\\[\\'"nrtxuU])*' | "(?:[^"\\\n]|\\[\\'"nrtxuU])*" """,

@@ -1,6 +1,5 @@
 """How many reads of a disk run at once: measured briefly, once for each disk in each process."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
@@ -9,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from penstock import _native
+from penstock.core import forking
 from penstock.io.local.bounce import BOUNCE
 from penstock.io.reader import Bytes
 
@@ -33,7 +33,7 @@ class Disk:
         self.rates: dict[int, float] = {}
         """Bytes a second, by how many reads were under way; empty until the disk was measured."""
         self.at_once = MOST_AT_ONCE
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._is_measured = False
         self._num_read = 0
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from penstock.core import forking
 from penstock.core.optional import require
 from penstock.errors import DataError, MissingFileError
 from penstock.io.location import split_chain, without_secrets
@@ -26,7 +27,7 @@ _PACKAGES |= {"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramik
 
 _sessions: dict[tuple[Any, ...], "Session"] = {}
 # Reentrant, since a reader may be collected, and release its session, at any point.
-_lock = threading.RLock()
+_lock = forking.rlock()
 
 
 class Session:

@@ -2,11 +2,11 @@
 
 import contextlib
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core import forking
 from penstock.core.evidence import Unproven
 from penstock.core.fields import Field
 from penstock.core.optional import require
@@ -275,7 +275,7 @@ class OpenedDataset(Chunked):
     """A dataset that the user has open, and keeps open: for `from_arrays`."""
 
     overhead = 2
-    _lock = threading.Lock()  # One for all: several objects may be the same file.
+    _lock = forking.lock()  # One for all: several objects may be the same file.
 
     def __init__(self, dataset: Any, name: str) -> None:
         file = str(dataset.file.filename)

@@ -4,7 +4,6 @@ A run is checked when all of its rows were read. A read never grows for that: wh
 of that piece is remembered for the read that goes on from there, which is how files are read forward.
 """
 
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import _native
+from penstock.core import forking
 from penstock.core.arrays import Array, Index
 from penstock.core.rows import Context
 from penstock.errors import DataError, MissingFileError
@@ -177,8 +177,8 @@ class _Kept:
 
     def __init__(self, checks: RunChecks) -> None:
         self.checks = checks
-        self._lock = threading.Lock()
-        self._loading = threading.Lock()
+        self._lock = forking.lock()
+        self._loading = forking.lock()
         self._expected: Sums | None = None
         self._pending: OrderedDict[int, dict[int, tuple[int, int, int]]] = OrderedDict()
         """For each run, its pieces by their first row: the row after the last, checksum and bytes."""

@@ -1,12 +1,12 @@
 """One checksum for a whole array, as archives have it: compared once all of the array was read, in whatever order."""
 
 import bisect
-import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock import _native
+from penstock.core import forking
 from penstock.errors import DataError
 from penstock.io.reader import Range, Reader, read_bytes, writable_bytes
 
@@ -36,7 +36,7 @@ class WholeCheck:
         self.claim = claim
         self.data_offset = data_offset
         """Where the data begins, behind its header."""
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._starts: list[int] = []
         self._stops: list[int] = []
         self._sums: list[int] = []

@@ -8,7 +8,6 @@ one at a time, and looked at: one that returns the same memory with other conten
 import contextlib
 import functools
 import sys
-import threading
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from penstock.core import forking
 from penstock.core.nest import flatten
 
 _PATIENCE = (
@@ -33,7 +33,7 @@ class Turns:
     """Whether the threads that call a function must take turns."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # A function may read a dataset that calls it, too.
+        self.lock = forking.rlock()  # A function may read a dataset that calls it, too.
         self.must = False
         """Whether the function returns memory that it fills anew."""
         self._num_looked = 0
@@ -73,7 +73,7 @@ class Turns:
 
 
 _turns: "WeakKeyDictionary[Any, Turns]" = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def turns_of(function: Any) -> Turns:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.core import forking
 from penstock.core.arrays import Array, raw_rows
 from penstock.core.blocks import Block, Sink
 from penstock.core.columns import Fixed
@@ -261,8 +262,8 @@ class Visit:
     def close(self) -> None:
         """Leave; the last stream to leave closes the filling."""
         filling, self.filling = self.filling, None
-        if filling is None:
-            return
+        if filling is None or filling is not _fillings.get(str(filling.cache.path)):
+            return  # Of the parent, in a forked child.
         with filling.cache.lock:
             filling.num_visits -= 1
             if not filling.num_visits:
@@ -271,6 +272,15 @@ class Visit:
 
 
 _fillings: dict[str, Filling] = {}
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: the caches that its parent fills are another process's now."""
+    forking.keep_for_ever(dict(_fillings))
+    _fillings.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def visit(cache: CacheFolder, node: Node, source: Rows) -> Visit:

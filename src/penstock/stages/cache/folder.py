@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from penstock.core import forking
 from penstock.core.blocks import Block
 from penstock.core.fingerprint import made_from
 from penstock.core.nest import field_names, flatten
@@ -26,7 +27,8 @@ from penstock.sources.reading.file_rows import FileRows
 from penstock.sources.reading.parts import Part
 
 _locks: dict[str, threading.RLock] = {}
-_locks_lock = threading.Lock()
+_locks_lock = forking.lock()
+os.register_at_fork(after_in_child=_locks.clear)
 
 
 class Run:

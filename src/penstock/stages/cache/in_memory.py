@@ -1,5 +1,6 @@
 """cache() without a path: the rows of the first epoch in memory, in the order they had."""
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core import forking
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block, varying_nbytes
 from penstock.core.fields import allocate_block
@@ -27,13 +29,27 @@ class Store:
     """The memory of one cache, shared by all streams over it, and freed with the last dataset that has it."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = forking.rlock()
+        self._forget()
+        _stores.add(self)
+
+    def _forget(self) -> None:
         self.pool: Pool | None = None
         self.account: Account | None = None
         self.block: Block | None = None
         self.is_filled: np.ndarray[Any, np.dtype[np.bool_]] | None = None
         self.chunk_locks: list[threading.Lock] = []
         self.table: StoredRows | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are in it."""
+        return self.table is not None or (self.is_filled is not None and bool(self.is_filled.all()))
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: start anew if the parent has not filled it yet; what is whole is only read, by both."""
+        if not self.is_whole:
+            self._forget()
 
     def __reduce__(self) -> tuple[type["Store"], tuple[()]]:
         """A copy in another process starts empty."""
@@ -58,6 +74,17 @@ class Store:
         if self.account is not None:
             self.account.close()
         self.account = self.pool = None
+
+
+_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for store in list(_stores):
+        store.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class StoredRows(Rows):

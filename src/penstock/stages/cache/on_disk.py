@@ -5,6 +5,7 @@ process that fills it holds a lock on the folder. Others meanwhile take the rows
 write nothing.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -199,6 +200,7 @@ class FlowOnDisk(CacheFlow):
 
 _NO_ROW = 1 << 62  # Past any row: nothing is handed out.
 streaming: set[str] = set()
+os.register_at_fork(after_in_child=streaming.clear)
 """Folders that a stream of this process fills while it is read: only reading that stream on finishes them."""
 
 

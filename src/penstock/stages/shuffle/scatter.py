@@ -18,6 +18,7 @@ import numpy as np
 from penstock.core.arrays import Index, raw_rows
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
+from penstock.core.descriptors import Descriptor
 from penstock.core.order import Permutation
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.errors import StreamClosedError
@@ -166,15 +167,14 @@ class _Scratch:
         where = context.scratch or tempfile.gettempdir()
         self.where = f"scratch of shuffle(exact=True) in {where}"
         check_space(Path(where), node.num_rows * sum(self.widths))
-        self.files: list[int] = []
+        self.files: list[Descriptor] = []
         self.readers: list[LocalReader] = []
         try:
             for width in self.widths:
                 with write_errors(self.where):
-                    self.files.append(
-                        os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-                    )
-                place = Location(f"/proc/self/fd/{self.files[-1]}", node.num_rows * width)
+                    fd = os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                    self.files.append(Descriptor(fd, is_private=True))
+                place = Location(f"/proc/self/fd/{fd}", node.num_rows * width)
                 self.readers.append(LocalReader(place, direct=True))
         except BaseException:
             self.close()
@@ -188,8 +188,7 @@ class _Scratch:
         for reader in self.readers:
             reader.close()
         for file in self.files:
-            os.close(file)
-        self.files = []
+            file.close()
 
     def _begin(self, chunk: int) -> _Chunk:
         """Return where the rows of a chunk go: in each bucket, after the rows of the chunks before."""
@@ -220,10 +219,10 @@ class _Scratch:
                 first, last = int(ends[bucket] - counts[bucket]), int(ends[bucket])
                 part, at = memory[first * width : last * width], int(chunk.targets[bucket]) * width
                 with write_errors(self.where):
-                    _write_all(file, part, at)
+                    _write_all(file.number, part, at)
             # These pages are not read again soon: they would only push others out of the page cache.
             with contextlib.suppress(OSError):  # It is only advice to the kernel.
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(file.number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self, first: int, out: Block) -> None:
         """Read the rows from `first` on from the scratch files, as many as `out` has room for."""
