@@ -3,7 +3,9 @@
 import fcntl
 import gc
 import os
+import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,18 +24,16 @@ pytestmark = [
     ),  # JAX, if an earlier test started it
 ]
 SCALAR = ps.ArraySpec((), "int64")
-NUM_FORKS = 20
-CHILD_SECONDS = 60
+NUM_FORKS = 4
+CHILD_SECONDS = 30
 
 
 def in_child(check: Callable[[], None]) -> None:
     """Run a check in a forked child, which must come to its end; what it raises is shown."""
     child = os.fork()
     if not child:
-        import faulthandler
-        import traceback
-
-        faulthandler.dump_traceback_later(CHILD_SECONDS, exit=True)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(CHILD_SECONDS)  # A child that hangs is killed.
         try:
             check()
         except BaseException:  # noqa: BLE001  # The parent must not go on here.
