@@ -213,7 +213,7 @@ def test_close_ends_a_function_that_never_does(how, stage, tmp_path):
     os.mkfifo(gate)
 
     def hang(x):
-        if x == 20:
+        if x == 1:  # Under way once row 0 was handed out, however slow the machine is.
             gate.write_text("here")
             gate.read_text()  # For ever: nobody writes.
         return True
@@ -223,8 +223,6 @@ def test_close_ends_a_function_that_never_does(how, stage, tmp_path):
     with ds.with_options(processes=1).stream() as stream:
         next(stream)
         pids = [pid for one in stream._engine.remotes.values() for pid in one.pool.pids()]
-        taken = [next(stream) for _ in range(9)]
-        assert len(taken) == 9
         assert gate.read_text() == "here"
         if how == "is stopped":
             for pid in pids:
