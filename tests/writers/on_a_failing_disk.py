@@ -1,6 +1,6 @@
 """Run by tests with `failing_disk.cpp` before the system: what is written while the n-th call fails, for every n.
 
-python on_a_failing_disk.py FOLDER HOW CODE STAYS: prints a line of JSON for each call that was let fail.
+python on_a_failing_disk.py FOLDER HOW:CODE:STAYS:STEP ...: prints a line of JSON for each call that was let fail.
 """
 
 import ctypes
@@ -235,6 +235,8 @@ def killed(work, out):
 
 
 if __name__ == "__main__":
-    _, _parent, _how, _code, _stays, _step = sys.argv
-    _number = KILL if _code == "KILL" else getattr(errno, _code)
-    main(_parent, _how, _number, _stays == "stays", int(_step))
+    for _job in sys.argv[2:]:
+        _how, _code, _stays, _step = _job.split(":")
+        _number = KILL if _code == "KILL" else getattr(errno, _code)
+        print(json.dumps({"job": _job}), flush=True)
+        main(sys.argv[1], _how, _number, _stays == "stays", int(_step))

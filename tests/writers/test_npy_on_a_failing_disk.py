@@ -39,47 +39,50 @@ def failing_disk(tmp_path_factory):
     return library
 
 
-def check(folder, failing_disk, way, code, stays, step):
-    """Let every `step`-th call fail, one after the other, and see what comes of it."""
+def check(folder, failing_disk, jobs):
+    """Let every `step`-th call of each job fail, one after the other, and see what comes of it."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), way, code, stays, str(step)],
+        [sys.executable, str(SCRIPT), str(folder), *jobs],
         env=os.environ | {"LD_PRELOAD": str(failing_disk)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    tries = [json.loads(line) for line in done.stdout.splitlines()]
-    assert tries
-    kinds = ("WriteError", "DiskFullError") if code == "ENOSPC" else ("WriteError",)
-    wrong = [one for one in tries if one["first"] and not one["first"].startswith(kinds)]
-    assert not wrong, wrong[:2]
-    assert way == "index" or any(one["first"] for one in tries)
-    for problem in ("second", "leak", "lost", "left"):
-        found = [one for one in tries if one.get(problem)]
-        assert not found, (problem, found[:2])
+    assert done.returncode == 0, (done.stdout[-500:], done.stderr[-3000:])
+    tries = {}
+    for line in map(json.loads, done.stdout.splitlines()):
+        if "job" in line:
+            job = tries.setdefault(line["job"], [])
+        else:
+            job.append(line)
+    assert set(tries) == set(jobs)
+    for job, found in tries.items():
+        kind = "DiskFullError" if "ENOSPC" in job or "EDQUOT" in job else "WriteError"
+        wrong = [one for one in found if one["first"] and not one["first"].startswith(kind)]
+        assert not wrong, (job, wrong[:2])
+        assert job.startswith("index") or any(one["first"] for one in found), job
+        for problem in ("second", "leak", "lost", "left"):
+            bad = [one for one in found if one.get(problem)]
+            assert not bad, (job, problem, bad[:2])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("way", "code", "stays", "step"),
-    [
-        ("write npy", "EIO", "once", 5),
-        ("write npy", "ENOSPC", "stays", 17),
-        ("overwrite npy", "EIO", "stays", 11),
-        ("write tfrecord", "EIO", "once", 5),
-        ("tfrecord over npy", "EIO", "once", 5),
-        ("cache rows", "EIO", "once", 9),
-        ("cache flow", "EROFS", "stays", 9),
-        ("scratch", "EIO", "once", 1),
-        ("index", "EIO", "once", 2),
-        ("write npy", "KILL", "once", 23),
-        ("cache flow", "KILL", "once", 13),
-    ],
-)
-def test_after_a_failure_the_next_write_works(tmp_path, failing_disk, way, code, stays, step):
-    check(tmp_path, failing_disk, way, code, stays, step)
+def test_after_a_failure_the_next_write_works(tmp_path, failing_disk):
+    jobs = [
+        "write npy:EIO:once:7",
+        "write npy:ENOSPC:stays:29",
+        "overwrite npy:EIO:stays:23",
+        "write tfrecord:EIO:once:5",
+        "tfrecord over npy:EIO:once:7",
+        "cache rows:EIO:once:13",
+        "cache flow:EROFS:stays:11",
+        "scratch:EIO:once:2",
+        "index:EIO:once:3",
+        "write npy:KILL:once:31",
+        "cache flow:KILL:once:17",
+    ]
+    check(tmp_path, failing_disk, jobs)
 
 
 @pytest.mark.soak
@@ -88,4 +91,4 @@ def test_after_a_failure_the_next_write_works(tmp_path, failing_disk, way, code,
 @pytest.mark.parametrize("code", ["EIO", "ENOSPC", "EDQUOT", "EROFS", "EPERM", "KILL"])
 @pytest.mark.parametrize("way", WAYS)
 def test_whichever_call_fails_the_next_write_works(tmp_path, failing_disk, way, code, stays):
-    check(tmp_path, failing_disk, way, code, stays, 1)
+    check(tmp_path, failing_disk, [f"{way}:{code}:{stays}:1"])

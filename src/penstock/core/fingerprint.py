@@ -91,6 +91,13 @@ def _doubt(what: str, why: str) -> str:
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return what is different between two results of `made_from`, or can't be compared; '' if all is the same."""
+    try:
+        return _changes(before, now)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return "what is noted there of its inputs was changed, or comes from another version of penstock"
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     was, stages = list(before.get("stages", [])), now["stages"]
     if "inputs" not in before or not all(isinstance(stage, list) for stage in was):
         return "it was made by another version of penstock"

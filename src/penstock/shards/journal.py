@@ -1,12 +1,13 @@
 """The journal of a folder that is being filled: what it is made from, and which files were begun and finished.
 
 A line of JSON each: first what the folder is made from, then {"begins": [names]} before the files of a shard are made,
-and the shard itself once they are on disk. So every file of ours is listed before it exists, and no other file is ever
-taken for one of ours.
+and the shard itself, with a checksum of the line, once they are on disk. So every file of ours is listed before it
+exists, and no other file is ever taken for one of ours.
 """
 
 import contextlib
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,8 @@ class Journal:
     def line(self, number: int) -> str:
         """Return the line of a finished shard."""
         shard = shard_to_json(self.finished[number])
-        return json.dumps({"shard": number, "cursor": self.cursors[number], **shard}) + "\n"
+        value = {"shard": number, "cursor": self.cursors[number], **shard}
+        return json.dumps(value | {"crc32": _checksum(value)}) + "\n"
 
     def take(self, value: Any) -> None:
         """Take in a line; raises KeyError, TypeError, ValueError or AttributeError if it is none of ours."""
@@ -43,6 +45,8 @@ class Journal:
             check_names(value["begins"], self.head["fields"])
             self.names.update(value["begins"])
             return
+        if value.pop("crc32") != _checksum(value):
+            raise ValueError("it was changed since it was written")
         number = value["shard"]
         if type(number) is not int or number < 0:
             raise ValueError(f"a shard has the number {number!r:.50}")
@@ -59,6 +63,11 @@ class Journal:
             file.write(begin_line(sorted(self.names)).encode())
             for number in self.finished:
                 file.write(self.line(number).encode())
+
+
+def _checksum(value: dict[str, Any]) -> str:
+    # A cursor that was changed would lead to other rows, and none at all to too few.
+    return f"{zlib.crc32(json.dumps(value).encode()):08x}"
 
 
 def begin_line(names: Iterable[str]) -> str:

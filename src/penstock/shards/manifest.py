@@ -32,6 +32,7 @@ NAME = "manifest.json"
 FORMAT = "penstock-npy"
 VERSION = 1
 MAX_NBYTES = 1 << 28  # Enough for a million files.
+_MAX_COUNT = 1 << 53  # So that bytes of so many rows, added up, are numbers of 64 bits.
 _PAIRS = "__pairs__"  # Marks a dict with keys that are not text, which JSON can't hold as keys.
 
 
@@ -107,7 +108,7 @@ def parse_manifest(text: bytes, *, file: str) -> Manifest:
         made_from = dict(value["made_from"])
         manifest = Manifest(value["row"], layouts, shards, made_from)
         stems = flatten(row_from_json(value["row"]))[0]
-        num_rows = int(value["num_rows"])
+        num_rows = _count(value["num_rows"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise wrong(f"the manifest is damaged: {type(error).__name__}: {error!s:.200}") from error
     if sorted(map(str, stems)) != sorted(layout.stem for layout in layouts) or not shards:
@@ -130,17 +131,21 @@ def shard_to_json(shard: ShardRecord) -> dict[str, Any]:
 def shard_from_json(value: dict[str, Any]) -> ShardRecord:
     """Return the shard that `shard_to_json` wrote; raises KeyError, TypeError, ValueError or AttributeError."""
     files = {
-        str(name): FileRecord(int(one["nbytes"]), int(one["crc32"], 16))
+        str(name): FileRecord(_count(one["nbytes"]), int(one["crc32"], 16))
         for name, one in value["files"].items()
     }
-    num_rows = int(value["num_rows"])
-    if num_rows < 0:
-        raise ValueError(f"num_rows is {num_rows}")
-    run_rows = int(value.get("run_rows", 0))
-    first_run_rows = int(value.get("first_run_rows", run_rows))
-    if run_rows < 0 or (run_rows and not 0 < first_run_rows <= run_rows):
+    num_rows = _count(value["num_rows"])
+    run_rows = _count(value.get("run_rows", 0))
+    first_run_rows = _count(value.get("first_run_rows", run_rows))
+    if run_rows and not 0 < first_run_rows <= run_rows:
         raise ValueError(f"a run has {run_rows} rows, and the first one {first_run_rows}")
     return ShardRecord(num_rows, files, run_rows, first_run_rows)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MAX_COUNT:
+        raise ValueError(f"a number of rows or bytes is {value!r:.50}")
+    return value
 
 
 def _nest_to_json(nest: Any) -> Any:

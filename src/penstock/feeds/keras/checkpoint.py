@@ -9,7 +9,15 @@ import numpy as np
 from penstock.core.arguments import whole_number
 from penstock.errors import AccessError, DataError, NotAFileError, StateError, warn_user
 from penstock.feeds.keras.random_state import random_state, set_random_state
-from penstock.feeds.keras.saved_run import FILE, PREVIOUS, Saved, damaged, load_run, save_run
+from penstock.feeds.keras.saved_run import (
+    FILE,
+    PREVIOUS,
+    Saved,
+    damaged,
+    load_run,
+    make_folder,
+    save_run,
+)
 
 if TYPE_CHECKING:
     from penstock.feeds.passes import Pass
@@ -52,6 +60,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Load what was saved, if anything was."""
+        make_folder(self._path)
         self._feed.record()
         # So that metrics and optimizer have all their variables before they are loaded or saved.
         self.model._symbolic_build(data_batch=self._feed.example())  # noqa: SLF001  # as fit does itself

@@ -43,6 +43,12 @@ class Saved:
         return _refused(self.path, problem)
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder of a checkpoint: if that can't be done, it is better known before the training."""
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
 def save_run(path: Path, meta: dict[str, Any], values: list[Any], *, keeps: bool) -> None:
     """Save a run in one step; what was saved before is kept beside it, if it is good (`keeps`)."""
     everything = meta | {
@@ -52,8 +58,6 @@ def save_run(path: Path, meta: dict[str, Any], values: list[Any], *, keeps: bool
         "shapes": [list(value.shape) for value in values],
     }
     text = np.frombuffer(json.dumps(everything).encode(), np.uint8)
-    with write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path, replace=True) as file:
         np.savez(file, meta=text, **{f"v{i}": _plain(value) for i, value in enumerate(values)})
         before = path.with_name(PREVIOUS)
