@@ -39,7 +39,10 @@ def test_fields_can_be_chosen(archive, tmp_path):
 def test_what_exists_is_refused_unless_told_otherwise(archive, tmp_path, capsys):
     assert main(["convert", str(archive), str(tmp_path / "out")]) == 0
     assert main(["convert", str(archive), str(tmp_path / "out")]) == 1
-    assert "exists already" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "exists already" in error
+    assert "give --overwrite" in error
+    assert "overwrite=True" not in error
     assert main(["convert", str(archive), str(tmp_path / "out"), "--overwrite"]) == 0
 
 
@@ -50,6 +53,11 @@ def test_what_exists_is_refused_unless_told_otherwise(archive, tmp_path, capsys)
         (["in.npz", "out", "--shard-rows", "0"], "at least 1, got 0"),
         (["in.npz", "out", "--fields", "z"], "has no"),
         (["in.npz", "out", "--memory", "1"], "too small"),
+        (["in.npz", "out", "--memory", "1000"], "Give --memory "),
+        (["in.npz", "in.npz/out"], "a part of this path is a file"),
+        (["in.npz", "n" * 300], "this name is too long. Choose a shorter one."),
+        (["in.npz", "/sys/out"], "no permission to write here"),
+        (["in.npz", "a\0b"], "must not have a NUL character"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_1(arguments, message, archive, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Arguments are checked with messages that say the rule and the value that came."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.arguments import one_of, whole_number
+from penstock.core.arguments import local_path, one_of, whole_number
 
 
 @given(
@@ -64,3 +65,14 @@ def test_a_number_may_have_an_upper_end():
     assert whole_number("n", 7, least=0, most=7) == 7
     with pytest.raises(ValueError, match="n must be at most 7, got 8"):
         whole_number("n", 8, least=0, most=7)
+
+
+def test_a_path_is_absolute_and_one_that_no_file_can_have_is_refused(tmp_path: Path):
+    assert local_path("path", tmp_path) == tmp_path
+    assert local_path("path", "x") == Path.cwd() / "x"
+    with pytest.raises(
+        ValueError, match=r"path must not have a NUL character in it, got 'a\\x00b'"
+    ):
+        local_path("path", "a\0b")
+    with pytest.raises(TypeError, match="path must be a str or a path"):
+        local_path("path", b"x")  # type: ignore[arg-type]  # That is what is tested.

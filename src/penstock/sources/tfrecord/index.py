@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,8 @@ from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import allocate_plain
 from penstock.sources.tfrecord.records import FRAME_NBYTES, HEADER_NBYTES, frame_error
 
-_VERSION = 1
+_VERSION = 2
+_HEADER_NBYTES = 128  # Of an .npy file with one axis.
 
 
 def record_offsets(
@@ -109,15 +111,18 @@ def _load(location: Location, *, verify: bool) -> Index | None:
         path = _path(location, verify=verify)
         if path is None:
             return None
-        with path.open("rb") as file:
-            offsets = np.load(file, allow_pickle=False)
+        most = (
+            location.size // FRAME_NBYTES + 1
+        )  # Entries; a file that claims more is not believed.
+        if path.stat().st_size > _HEADER_NBYTES + 8 * (most + 1):
+            return None
+        saved = np.frombuffer(path.read_bytes()[_HEADER_NBYTES:], "<i8").astype(np.int64)
+        offsets, checksum = saved[:-1], int(saved[-1]) if len(saved) else -1
     except (OSError, ValueError, EOFError, RuntimeError):  # RuntimeError: no home directory.
         return None
     is_sound = (
-        isinstance(offsets, np.ndarray)
-        and offsets.dtype == np.int64
-        and offsets.ndim == 1
-        and len(offsets) > 0
+        len(offsets) > 0
+        and checksum == zlib.crc32(offsets)
         and offsets[0] == 0
         and offsets[-1] == location.size
         and bool((np.diff(offsets) >= FRAME_NBYTES).all())
@@ -133,7 +138,7 @@ def _save(location: Location, offsets: Index, *, verify: bool) -> None:
             return
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_file(path, replace=True) as file:
-            np.save(file, offsets)
+            np.save(file, np.append(offsets, zlib.crc32(offsets)).astype("<i8"))
         for other in path.parent.glob(f"{_hash(location.url)}-*.npy"):
             if other != path:
                 other.unlink(missing_ok=True)
