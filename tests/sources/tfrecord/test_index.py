@@ -36,7 +36,7 @@ def test_the_index_is_kept_in_the_cache_directory_and_not_beside_the_data(
     assert made == ["a.tfrecord"]
     assert [one.name for one in tmp_path.iterdir()] == ["a.tfrecord"]
     (kept,) = cache.glob("*.npy")
-    assert np.load(kept).tolist() == starts(payloads(10))
+    assert np.load(kept)[:-1].tolist() == starts(payloads(10))
 
 
 def test_the_index_is_made_anew_when_size_or_time_change(tmp_path, cache, monkeypatch):
@@ -66,7 +66,7 @@ def test_a_bad_cache_entry_is_made_anew(tmp_path, cache, content):
     else:
         kept.write_bytes(content)
     assert labels(ps.from_tfrecord(path, FIXED)) == list(range(10))
-    assert np.load(kept).tolist() == starts(payloads(10))
+    assert np.load(kept)[:-1].tolist() == starts(payloads(10))
 
 
 def test_an_unwritable_cache_directory_is_done_without(tmp_path, monkeypatch):
