@@ -122,7 +122,7 @@ def _load(location: Location, *, verify: bool) -> Index | None:
         return None
     is_sound = (
         len(offsets) > 0
-        and checksum == zlib.crc32(offsets)
+        and checksum == zlib.crc32(offsets.data)
         and offsets[0] == 0
         and offsets[-1] == location.size
         and bool((np.diff(offsets) >= FRAME_NBYTES).all())
@@ -138,7 +138,7 @@ def _save(location: Location, offsets: Index, *, verify: bool) -> None:
             return
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_file(path, replace=True) as file:
-            np.save(file, np.append(offsets, zlib.crc32(offsets)).astype("<i8"))
+            np.save(file, np.append(offsets, zlib.crc32(offsets.data)).astype("<i8"))
         for other in path.parent.glob(f"{_hash(location.url)}-*.npy"):
             if other != path:
                 other.unlink(missing_ok=True)
