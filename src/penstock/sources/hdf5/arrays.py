@@ -18,7 +18,7 @@ from penstock.io.open import open_reader
 from penstock.io.paths import expand
 from penstock.io.reader import Reader
 from penstock.sources.hdf5.chunks import Lock, check_chunks, read_packed, read_slab
-from penstock.sources.hdf5.filters import chunk_nbytes, filters_of
+from penstock.sources.hdf5.filter_pipeline import chunk_nbytes, filters_of
 from penstock.sources.hdf5.handle import Handle, dataset_at, names_in, naming
 from penstock.sources.hdf5.value_types import UnreadableTypeError, ValueType, list_dtype, value_type
 from penstock.sources.hdf5.varying import Sizes, chunk_rows_of, decode_varying, sizes_of

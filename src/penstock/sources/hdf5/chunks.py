@@ -14,7 +14,7 @@ import numpy as np
 from penstock.core.arrays import Array
 from penstock.core.optional import require
 from penstock.errors import DataError
-from penstock.sources.hdf5.filters import BombError, Bytes, Filters, PackedError
+from penstock.sources.hdf5.filter_pipeline import BombError, Bytes, Filters, PackedError
 from penstock.sources.hdf5.value_types import ValueType
 
 Corner = tuple[int, ...]

@@ -20,7 +20,7 @@ from penstock.io.reader import Reader
 from penstock.io.seekable import SeekableFile
 from penstock.memory import Allocate
 from penstock.sources.hdf5.chunks import corners, packed_chunk, unpacked_chunk
-from penstock.sources.hdf5.filters import Filters
+from penstock.sources.hdf5.filter_pipeline import Filters
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """How long a value is, which heap it lies in, and its number there."""

@@ -13,7 +13,7 @@ from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.io.reader import Reader
 from penstock.sources.hdf5.chunks import Lock
-from penstock.sources.hdf5.filters import filters_of
+from penstock.sources.hdf5.filter_pipeline import filters_of
 from penstock.sources.hdf5.heap import References, has_references, lengths_of, values_of
 
 _MOST_SIZED = 1 << 20  # Rows whose sizes are all looked up: 16 MB of references.

@@ -16,7 +16,7 @@ from tests.sources.hdf5.types import integer
 
 import penstock as ps
 from penstock.errors import DataError
-from penstock.sources.hdf5.filters import Filters, PackedError, filters_of
+from penstock.sources.hdf5.filter_pipeline import Filters, PackedError, filters_of
 
 KNOWN = [
     {"compression": compression, "shuffle": shuffle, "fletcher32": fletcher32}
