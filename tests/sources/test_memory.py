@@ -148,3 +148,124 @@ def streamed(path: Path, cgroup: Path, budget: int) -> dict[str, Any]:
     assert report["process"] <= budget + CONSTANT, report
     print(path.name, report)
     return report
+
+
+WORDS = [letter * 20_000 for letter in "abcde"]
+
+
+def repeated(words: list[Any], num_rows: int) -> pa.Array:
+    """Return a column of a few words: 20 GB as rows, and 4 MB as their numbers."""
+    return pa.DictionaryArray.from_arrays(np.arange(num_rows, dtype="i4") % len(words), words)
+
+
+def parquet_of(path: Path, column: pa.Array, **options: Any) -> None:
+    pq.write_table(pa.table({"x": column}), path, store_schema=False, **options)
+
+
+def arrow_of(path: Path, column: pa.Array, rows: int | None = None, packed: str = "zstd") -> None:
+    table = pa.table({"x": column})
+    options = pa.ipc.IpcWriteOptions(compression=packed)
+    with pa.ipc.new_file(path, table.schema, options=options) as file:
+        file.write_table(table, max_chunksize=rows)
+
+
+def lists_of(num_rows: int, length: int) -> pa.Array:
+    offsets = np.arange(0, num_rows * length + 1, length)
+    return pa.LargeListArray.from_arrays(offsets, np.zeros(num_rows * length, "i1"))
+
+
+def line_of(path: Path, nbytes: int, head: bytes = b"") -> None:
+    with path.open("wb") as file:  # The line itself is a hole in the file.
+        file.write(head + b"a,1\n")
+        file.seek(nbytes, 1)
+        file.write(b",2\nb,3\n")
+
+
+def quote_of(path: Path) -> None:
+    path.write_bytes(b'a,b\nc,1\n"' + b"1,2\n" * 5_000_000)
+
+
+# What they would take is many times the budget; what they are on disk is not.
+HUGE: dict[str, Any] = {
+    "one_group.parquet": lambda path: parquet_of(path, repeated(WORDS, 1_000_000)),
+    "groups.parquet": lambda path: parquet_of(
+        path, repeated(WORDS, 1_000_000), row_group_size=20_000, data_page_version="2.0"
+    ),
+    "later.parquet": lambda path: parquet_of(
+        path,
+        pa.chunked_array([repeated(["x", *WORDS], n) for n in (1, 999_999)]),
+        compression="gzip",
+    ),
+    "binary.parquet": lambda path: parquet_of(path, repeated([b"x" * 1_000_000], 100_000)),
+    "lists.parquet": lambda path: parquet_of(path, lists_of(100_000, 1000)),
+    "skewed.parquet": lambda path: parquet_of(
+        path, pa.LargeListArray.from_arrays([0, *[40_000_000] * 99], np.zeros(40_000_000, "i1"))
+    ),
+    "prefixes.parquet": lambda path: parquet_of(
+        path,
+        pa.array(["z" * 500_000 + str(row) for row in range(300)]),
+        use_dictionary=False,
+        column_encoding={"x": "DELTA_BYTE_ARRAY"},
+    ),
+    "page.parquet": lambda path: parquet_of(
+        path, pa.array(["q" * 100] * 1_000_000), use_dictionary=False, data_page_size=1 << 28
+    ),
+    "words.arrow": lambda path: arrow_of(path, repeated(WORDS, 1_000_000)),
+    "words_of_lists.arrow": lambda path: arrow_of(
+        path, pa.DictionaryArray.from_arrays(np.zeros(1_000_000, "i4"), [list(range(10_000))])
+    ),
+    "batches.arrow": lambda path: arrow_of(path, repeated(WORDS, 1_000_000), 20_000, "lz4"),
+    "zeros.arrow": lambda path: arrow_of(path, pa.array(np.zeros(100_000_000, "i4"))),
+    "text.arrow": lambda path: arrow_of(path, pa.array(["x" * 1000] * 300_000)),
+    "line.txt": lambda path: line_of(path, 30_000_000),
+    "longer.txt": lambda path: line_of(path, 10_000_000_000),
+    "line.csv": lambda path: line_of(path, 30_000_000, b"a,b\n"),
+    "longer.csv": lambda path: line_of(path, 600_000_000, b"a,b\n"),
+    "quote.csv": quote_of,
+}
+# That these can be read a few rows at a time, whatever all of them would take.
+READ = ("one_group.parquet", "groups.parquet", "later.parquet", "binary.parquet", "batches.arrow")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_decodes_to_gigabytes_keeps_to_the_budget_or_is_refused(
+    tmp_path: Path, cgroup: Path
+) -> None:
+    budget = 100_000_000
+    (cgroup / "memory.limit_in_bytes").write_text(str(budget + CONSTANT))
+    for name, write in HUGE.items():
+        write(tmp_path / name)
+    paths = [str(tmp_path / name) for name in HUGE]
+    found = [one for path in paths for one in outcomes(cgroup, budget, path)]
+    for one in found:
+        assert one["peak"] <= budget + CONSTANT, one
+        if "rows" not in one:
+            assert one["error"] in ("BudgetError", "UnclosedError"), one
+            is_named = Path(one["file"]).name in one["message"]
+            assert is_named or "with_options(memory=" in one["message"], one
+    read = {Path(one["file"]).name for one in found if one.get("rows") == 300}
+    assert read.issuperset(READ), found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["line.txt", "skewed.parquet", "prefixes.parquet", "text.arrow"])
+def test_the_budget_that_a_refusal_names_will_do(tmp_path: Path, cgroup: Path, name: str) -> None:
+    HUGE[name](tmp_path / name)
+    refused = outcomes(cgroup, 50_000_000, str(tmp_path / name))[0]
+    budget = int(refused["message"].partition("memory=")[2].partition(")")[0])
+    (cgroup / "memory.limit_in_bytes").write_text(str(budget + CONSTANT))
+    read = outcomes(cgroup, budget, str(tmp_path / name))[0]
+    assert read.get("rows"), read
+    assert read["peak"] <= budget + CONSTANT
+
+
+def outcomes(cgroup: Path, budget: int, *paths: str) -> list[dict[str, Any]]:
+    """Return what came of reading files in a cgroup, in order and shuffled."""
+    script = str(Path(__file__).with_name("bounded_in_a_cgroup.py"))
+    enter = f'echo $$ > {cgroup}/cgroup.procs && exec "$@"'
+    command = ["sh", "-c", enter, "sh", sys.executable, script, str(budget), *paths]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, (paths, found.returncode, found.stderr[-2000:])
+    return [json.loads(line) for line in found.stdout.splitlines()]
