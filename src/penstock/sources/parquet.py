@@ -15,7 +15,7 @@ from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError, PenstockError
-from penstock.io.formats.parquet_pages import Pages, read_pages
+from penstock.io.formats.parquet_pages import Pages, check_footer, read_pages
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
@@ -90,6 +90,8 @@ def _open(
     request: Request,
     known: dict[str, _Sizes],
 ) -> Part:
+    if location.size >= 12 and read_bytes(reader, location.size - 4, 4) == b"PAR1":
+        check_footer(reader, int.from_bytes(read_bytes(reader, location.size - 8, 4), "little"))
     handle = Handle(location, reader, None, verify=request.verify)
     schema, metadata = handle.file.schema_arrow, handle.file.metadata
     handle.close()

@@ -112,6 +112,35 @@ def read_pages(reader: Reader, column: Any, what: str) -> Pages:
     )
 
 
+def check_footer(reader: Reader, nbytes: int) -> None:
+    """Raise a DataError if columns are not of the types of the schema: pyarrow ends the process at such a file."""
+    what = "its footer"
+    if not 0 < nbytes <= reader.size - 12:
+        return  # pyarrow says what is wrong with it.
+    offset = reader.size - 8 - nbytes
+    headers = _Headers(reader, reader.size, what)
+    try:
+        footer, _ = _struct(read_bytes(reader, offset, nbytes), 0, 0)
+    except (IndexError, ValueError) as error:
+        raise headers.damaged(offset, str(error) or "it has no end") from None
+    schema, groups = footer.get(2), footer.get(4)
+    if not isinstance(schema, list) or not isinstance(groups, list):
+        raise headers.damaged(offset, "it has no schema, or no row groups")
+    types = [_number(one, 1) for one in schema[1:] if _number(one, 5) <= 0]
+    for number, group in enumerate(groups):
+        columns = group.get(1)
+        heads = [one.get(3) for one in columns] if isinstance(columns, list) else []
+        # A column that is encrypted has no head.
+        found = [
+            kind if head is None else _number(head, 1)
+            for head, kind in zip(heads, types, strict=False)
+        ]
+        if found != types or len(heads) != len(types):
+            raise headers.damaged(
+                offset, f"the columns of row group {number} are not those of the schema"
+            )
+
+
 def _number(fields: Any, key: int) -> int:
     """Return a number of a struct; -1 where there is none."""
     value = fields.get(key, -1) if isinstance(fields, dict) else -1
@@ -205,12 +234,15 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         head = data[at]
         count, at = (head >> 4, at + 1) if head >> 4 != 15 else _varint(data, at + 1)
         inner = head & 0xF
+        items = []
         for _ in range(count):
             # Truths of a list are a byte each, unlike those of a struct.
-            _, at = (None, at + 1) if inner in (1, 2) else _value(data, at, inner, depth + 1)
+            item, at = (None, at + 1) if inner in (1, 2) else _value(data, at, inner, depth + 1)
             if at > len(data):
                 raise IndexError
-        return None, at
+            if inner == 12:
+                items.append(item)
+        return items, at
     if kind == 12:
         return _struct(data, at, depth + 1)
     raise ValueError(f"a value of kind {kind}")
