@@ -85,3 +85,25 @@ def test_lines_that_are_no_text_are_left_out(tmp_path: Path) -> None:
     assert read(skipping(ds), state=state)[0] == good[20_005:]
     with pytest.raises(DataError, match="line 4 is not UTF-8"):
         run(ds)
+
+
+def test_a_line_too_long_for_the_budget_is_named_with_one_that_will_do(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\n" + b"x" * 3_000_000 + b"\nb\n")
+    ds = ps.from_files(tmp_path / "a.txt").with_options(memory=20_000_000)
+    with pytest.raises(
+        ps.BudgetError, match=r"a\.txt: line 2 has up to .*memory=(\d+)\)"
+    ) as caught:
+        run(ds)
+    budget = int(str(caught.value).partition("memory=")[2].partition(")")[0])
+    assert [len(line) for line in run(ds.with_options(memory=budget))] == [1, 3_000_000, 1]
+
+
+def test_a_line_without_an_end_is_skipped_alone(tmp_path: Path) -> None:
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.write(b"a\n")
+        file.seek(70_000_000, 1)
+        file.write(b"\nb\n")
+    ds = ps.from_files(tmp_path / "a.txt")
+    with pytest.raises(DataError, match=r"a\.txt.*line 2 has no end within 67108864 bytes"):
+        run(ds)
+    assert run(ds.with_options(on_error="skip")) == ["a", "b"]
