@@ -152,6 +152,10 @@ class SkippingFlow(Flow):
         blocks = (2 * ahead + 3) * self.block_nbytes(size)
         return blocks + working + self.rows.retained_nbytes(ahead)
 
+    def heaviest(self) -> str:
+        """Return the row that takes most of the memory."""
+        return self.rows.heaviest()
+
     def notes(self) -> tuple[str, ...]:
         """Return what it costs to skip bad rows."""
         note = (

@@ -199,6 +199,8 @@ class _Walk:
         self.context = context
         self.file = str(flow.locations[number])
         self.size = _FIRST_NBYTES
+        self.wanted = 0
+        """The bytes that the next record claims to have."""
         self.tail: Bytes = np.empty(0, np.uint8)
         self.is_lost = False
         """Whether, after damage, the next sound record is still being looked for."""
@@ -225,9 +227,9 @@ class _Walk:
         try:
             buffer = self.context.allocate(self.size)
         except BudgetError as error:
-            what = "reading it"
+            nbytes = max(self.size, self.wanted)
             raise too_large(
-                self.file, self.record, self.offset, self.size, self.context, what
+                self.file, self.record, self.offset, nbytes, self.context, "reading it"
             ) from error
         size = self.tail.size
         buffer[:size] = self.tail
@@ -248,7 +250,7 @@ class _Walk:
             self._damaged(error, buffer)
             return
         self.tail = buffer[consumed:]
-        wanted = self._wanted(buffer, consumed, remaining)
+        wanted = self.wanted = self._wanted(buffer, consumed, remaining)
         # A length in a packed file can't be checked: it gets no more than twice the memory of this piece.
         most_wanted = wanted if is_exact else 2 * max(self.size, buffer.size)
         self.size = max(grown, min(wanted, most_wanted))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from penstock import _native
 from penstock.core.arrays import Index, raw_rows, starts_of, typed
 from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Fixed, Ragged, Text
-from penstock.core.fields import Field, allocate_block
+from penstock.core.fields import Field, allocate_block, tops_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
@@ -60,6 +60,8 @@ class Records:
         self.codec = ExampleCodec([], []) if features is None else ExampleCodec.of(features)
         leaves, self.structure = flatten(b"" if features is None else features)
         self.verify = verify
+        self.sample_nbytes = 0
+        """The mean length of the records that were measured."""
         specs = [ArraySpec((), bytes)] if self.is_raw else [_spec(leaf) for leaf in leaves]
         self.fields = tuple(Field(spec) for spec in specs)
 
@@ -72,6 +74,8 @@ class Records:
 
     def measure(self, payloads: Sequence[Bytes]) -> None:
         """Learn from some records how many bytes rows take, where they differ in size."""
+        total = sum(payload.size for payload in payloads)
+        self.sample_nbytes = total // max(1, len(payloads))
         varying = [number for number, one in enumerate(self.fields) if one.storage_shape is None]
         if not varying:
             return
@@ -111,12 +115,23 @@ class Records:
             found.append([sum(part.nbytes for part in parts or ()) for parts in columns])
         return np.array(found, np.int64).reshape(-1, len(varying))
 
+    def expect(self, lengths: Index) -> None:
+        """Expect rows of records with these lengths, which hold as much of each feature as those measured."""
+        mean = max(1, self.sample_nbytes)
+        self.fields = tuple(
+            field
+            if field.storage_shape is not None
+            else replace(field, tops=tops_of(lengths * field.nbytes // mean + field.nbytes))
+            for field in self.fields
+        )
+
     def decoding_nbytes(self, num_rows: int) -> int:
         """Return the bytes that columns take on their way to a block, where rows differ in size."""
-        varying = [field.nbytes for field in self.fields if field.storage_shape is None]
+        varying = [field for field in self.fields if field.storage_shape is None]
         if self.is_raw or not varying:
             return 0
-        return 2 * num_rows * sum(varying) + len(varying) * _COLUMN_NBYTES
+        most = sum(max(2 * num_rows * one.nbytes, one.most_nbytes(num_rows)) for one in varying)
+        return most + len(varying) * _COLUMN_NBYTES
 
     def read(self, found: Found, out: Block, context: Context) -> None:
         """Decode all of these records into a block; raise for the first bad one."""

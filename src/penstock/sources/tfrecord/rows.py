@@ -182,14 +182,15 @@ class TFRecordRows(Rows):
         self.locations = files.locations
         self.records = records
         self.structure = records.structure
-        self.fields = records.fields
         self.starts = np.cumsum([0] + [len(one) - 1 for one in offsets])
         self.bounds = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         # Each file has one entry more than records: row r, in file f, begins at entry r + f and ends at r + f + 1.
         self.offsets = np.concatenate(offsets)
-        lengths = np.diff(self.offsets)
+        lengths = np.concatenate([np.diff(one) for one in offsets])
         self.widest = int(lengths.max(initial=0))
+        records.expect(lengths)
+        self.fields = records.fields
         total = sum(location.size for location in files.locations)
         self.grains = (Grain(1, -(-total // max(1, self.num_rows))),)
         self.is_fixed = all(field.storage_shape is not None for field in self.fields)
