@@ -81,7 +81,8 @@ def tops_of(sizes: Sequence[int] | Index) -> tuple[int, ...]:
     """
     if not len(sizes):
         return ()
-    sums = np.sort(np.asarray(sizes, np.int64))[::-1].cumsum()
+    sums = np.sort(np.asarray(sizes, np.int64))[::-1]
+    np.cumsum(sums, out=sums)
     counts = [1 << power for power in range((len(sums) - 1).bit_length() + 1)]
     return tuple(int(sums[min(count, len(sums)) - 1]) for count in counts)
 

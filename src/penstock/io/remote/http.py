@@ -20,6 +20,8 @@ from penstock.io.remote.session import Session, wrong_options
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 # Worth another try besides 5xx: request timeout, too early, too many requests.
 _PASSING = (408, 425, 429)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 10
 _NOT_IMPLEMENTED = (405, 501)
 
 
@@ -69,15 +71,6 @@ def _failure(error: Exception, url: str, session: Session) -> Exception:
     aiohttp = require("aiohttp", "reading http://", "remote")
     if isinstance(error, TransientError | DataError):
         return error
-    if isinstance(error, aiohttp.RedirectClientError | aiohttp.TooManyRedirects):
-        where = (
-            "in a circle" if isinstance(error, aiohttp.TooManyRedirects) else "to no web address"
-        )
-        return DataError(
-            f"the server redirects {where}",
-            file=_name(url),
-            cure="Name the address of the file itself.",
-        )
     if isinstance(error, aiohttp.InvalidURL):
         return DataError("this is not a valid URL", file=_name(url), cure="Check its spelling.")
     if isinstance(error, aiohttp.ClientSSLError):
@@ -124,23 +117,53 @@ async def _request(
     nbytes: int,
 ) -> Any:
     aiohttp = require("aiohttp", "reading http://", "remote")
-    client = await session.fs.set_session()
-    options = dict(session.fs.kwargs)
-    given = options.pop("headers", {})
     timeout = aiohttp.ClientTimeout(
         total=policy.time_limit(nbytes),
         sock_connect=policy.stall_timeout,
         sock_read=policy.stall_timeout,
     )
-    options.setdefault("allow_redirects", True)
-    return client.request(
-        method,
-        session.fs.encode_url(url),
-        # Not compressed: the offsets are those of the file itself.
-        headers={**given, "Accept-Encoding": "identity", **headers},
-        timeout=timeout,
-        **options,
-    )
+    yarl = require("yarl", "reading http://", "remote")
+    # Not compressed: the offsets are those of the file itself.
+    headers = {"Accept-Encoding": "identity", **headers}
+    target = session.fs.encode_url(url)
+    target = target if hasattr(target, "origin") else yarl.URL(target)
+    home = target.origin()
+    for _ in range(_MOST_REDIRECTS):
+        if target.origin() == home:
+            client = await session.fs.set_session()
+            options = dict(session.fs.kwargs)
+            options["headers"] = {**options.get("headers", {}), **headers}
+        else:
+            # Whoever we were sent to gets no header, cookie or password that was meant for the first server.
+            client, options = session.bare_client(), {"headers": headers}
+        answer = await client.request(
+            method, target, timeout=timeout, **{**options, "allow_redirects": False}
+        )
+        where = answer.headers.get("Location")
+        if answer.status not in _REDIRECTS or where is None:
+            return answer
+        answer.release()
+        target = _followed(target, where, url)
+    raise _astray(url, "in a circle")
+
+
+def _followed(target: Any, where: str, url: str) -> Any:
+    """Return the address that an answer leads to."""
+    yarl = require("yarl", "reading http://", "remote")
+    try:
+        given = yarl.URL(where)
+        found = target.join(given)
+    except ValueError:
+        found = None
+    is_cut = found is not None and bool(given.scheme) and not given.host
+    if found is None or is_cut or found.scheme not in ("http", "https") or not found.host:
+        raise _astray(url, "to no web address")
+    return found
+
+
+def _astray(url: str, where: str) -> DataError:
+    cure = "Name the address of the file itself."
+    return DataError(f"the server redirects {where}", file=_name(url), cure=cure)
 
 
 def _check_status(response: Any, url: str) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError, ReadError
+from penstock.errors import (
+    AccessError,
+    DataError,
+    FileError,
+    MissingFileError,
+    NotAFileError,
+    ReadError,
+)
 from penstock.io.location import Location, without_secrets
 from penstock.io.reader import Bytes
 from penstock.io.remote.retry import RetryPolicy, TransientError
@@ -72,6 +79,8 @@ async def call(
 
 def _failure(error: Exception, file: str) -> Exception:
     """Return a TransientError if the failure may pass, else the DataError that says what is wrong."""
+    if isinstance(error, FileError):
+        return error
     if isinstance(error, FileNotFoundError):
         return MissingFileError("there is no such file", file=file, cure="Check the URL.")
     if isinstance(error, PermissionError):

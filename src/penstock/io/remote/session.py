@@ -25,6 +25,8 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
 _PACKAGES |= {"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
 
+_PAGE_NBYTES = 32 << 20  # A page of links; those of a million files take about this much.
+
 _sessions: dict[tuple[Any, ...], "Session"] = {}
 # Reentrant, since a reader may be collected, and release its session, at any point.
 _lock = forking.rlock()
@@ -38,6 +40,7 @@ class Session:
         self.key = key
         self.options = options
         self.num_users = 0
+        self._bare: Any = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name=f"penstock-{key[1]}", daemon=True
@@ -74,6 +77,14 @@ class Session:
         if self.pid == os.getpid():  # after a fork, the thread exists in the parent only
             self._close()
 
+    def bare_client(self) -> Any:
+        """Return a client without any of the options but where its proxy is: for servers that we are sent to."""
+        if self._bare is None:
+            aiohttp = require("aiohttp", "reading http://", "remote")
+            trust_env = bool(self.fs.client_kwargs.get("trust_env"))
+            self._bare = aiohttp.ClientSession(loop=self._loop, trust_env=trust_env)
+        return self._bare
+
     def strip(self, url: str) -> str:
         """Return the path that the file system knows `url` by."""
         return str(self.fs._strip_protocol(split_chain(url)[0]))  # noqa: SLF001  as its own url_to_fs does
@@ -100,8 +111,9 @@ class Session:
             try:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 client = getattr(self.fs, "_session", None) if self.is_http else None
-                if client is not None:
-                    await client.close()
+                for one in (client, self._bare):
+                    if one is not None:
+                        await one.close()
             finally:
                 self._loop.stop()
 
@@ -185,7 +197,10 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
             return fsspec.core.url_to_fs(target, **options)[0]
         cls = fsspec.get_filesystem_class(protocol)
         own_loop = {"loop": loop} if cls.async_impl else {}
-        return cls(**options, **own_loop, skip_instance_cache=True)
+        fs = cls(**options, **own_loop, skip_instance_cache=True)
+        if protocol in ("http", "https"):
+            fs.client_kwargs = {"response_class": _bounded_response(), **fs.client_kwargs}
+        return fs  # noqa: TRY300  # What is above may raise all of these.
     except ImportError as error:
         package = _PACKAGES.get(protocol)
         cure = f"needs {package}: pip install {package}" if package else f"failed: {error}"
@@ -198,6 +213,29 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
             raise DataError(problem, file=file) from error
         # Neither the message nor the cause: options may be secrets.
         raise wrong_options(error, options, file=file) from None
+
+
+def _bounded_response() -> Any:
+    """Return the class of answers that hold no more than a page of links may have: fsspec reads it as a whole."""
+    aiohttp = require("aiohttp", "reading http://", "remote")
+
+    class BoundedResponse(aiohttp.ClientResponse):  # type: ignore[misc]  # Its package is optional.
+        async def read(self) -> Any:
+            if self._body is None:
+                found = bytearray()
+                async for piece in self.content.iter_any():
+                    found += piece
+                    if len(found) > _PAGE_NBYTES:
+                        self.close()
+                        raise DataError(
+                            f"its list of files has more than {_PAGE_NBYTES >> 20} MB",
+                            file=without_secrets(str(self.url)),
+                            cure="Name the files, instead of a folder or a glob.",
+                        )
+                self._body = bytes(found)
+            return self._body
+
+    return BoundedResponse
 
 
 def wrong_options(error: Exception, options: Mapping[str, Any], *, file: str) -> DataError:

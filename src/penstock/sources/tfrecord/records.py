@@ -118,10 +118,17 @@ class Records:
     def expect(self, lengths: Index) -> None:
         """Expect rows of records with these lengths, which hold as much of each feature as those measured."""
         mean = max(1, self.sample_nbytes)
+        tops = tops_of(lengths)
         self.fields = tuple(
             field
             if field.storage_shape is not None
-            else replace(field, tops=tops_of(lengths * field.nbytes // mean + field.nbytes))
+            else replace(
+                field,
+                tops=tuple(
+                    nbytes * field.nbytes // mean + (field.nbytes << power)
+                    for power, nbytes in enumerate(tops)
+                ),
+            )
             for field in self.fields
         )
 

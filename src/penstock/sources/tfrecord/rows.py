@@ -186,8 +186,9 @@ class TFRecordRows(Rows):
         self.bounds = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         # Each file has one entry more than records: row r, in file f, begins at entry r + f and ends at r + f + 1.
-        self.offsets = np.concatenate(offsets)
-        lengths = np.concatenate([np.diff(one) for one in offsets])
+        self.offsets = offsets[0] if len(offsets) == 1 else np.concatenate(offsets)
+        lengths = np.diff(self.offsets)
+        np.maximum(lengths, 0, out=lengths)  # From a file to the next.
         self.widest = int(lengths.max(initial=0))
         records.expect(lengths)
         self.fields = records.fields
