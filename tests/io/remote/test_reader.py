@@ -83,6 +83,43 @@ def test_a_redirect_in_a_circle_is_refused_at_once(location, server):
     assert len(server.requests) < 20
 
 
+OPTIONS = {
+    "headers": {"headers": {"Authorization": "secret", "X-Key": "secret", "Cookie": "k=secret"}},
+    "headers of the client": {"client_kwargs": {"headers": {"X-Key": "secret"}}},
+    "cookies of the client": {"client_kwargs": {"cookies": {"k": "secret"}}},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+@pytest.mark.parametrize("address", ["http://localhost:{}/x.bin", "//localhost:{}/x.bin"])
+def test_a_redirect_to_another_server_takes_no_secrets_along(server, content, options, address):
+    seen = []
+    plain = server.RequestHandlerClass.do_GET
+
+    class Handler(server.RequestHandlerClass):
+        def do_GET(self):  # noqa: N802  the name that http.server wants
+            seen.append(str(self.headers))
+            plain(self)
+
+    server.RequestHandlerClass = Handler
+    location = Location(server.url("/x.bin"), SIZE, storage_options=options)
+    server.faults["GET"].append(address.format(server.server_address[1]))
+    with RemoteReader(location, retry=QUICK) as reader:
+        np.testing.assert_array_equal(read(reader, 5, 1000), content[5:1005])
+        assert ["secret" in headers for headers in seen] == [True, False]
+        server.faults["GET"].append(location.url + "?again")
+        read(reader, 0, 10)  # The same server gets them.
+    assert ["secret" in headers for headers in seen[2:]] == [True, True]
+
+
+def test_a_page_of_links_without_end_is_refused(server, monkeypatch):
+    monkeypatch.setattr(sessions, "_PAGE_NBYTES", 1 << 20)
+    server.files["/data/"] = server.files["/data"] = b'<a href="b.npy">b</a>' * 100_000
+    for url in ("/data/", "/data/*.npy"):
+        with pytest.raises(DataError, match=r"/data/?: its list of files has more than 1 MB"):
+            expand(server.url(url))
+
+
 def test_nothing_asked_is_nothing_requested(reader, server):
     reader.read_into(bytearray(0), 5)
     reader.read_ranges([])
