@@ -198,8 +198,6 @@ nb::list features_of(nb::handle payload_object) {
   }
   nb::list features;
   for (const FeatureSummary& feature : found) {
-    const auto* name = reinterpret_cast<const uint8_t*>(feature.name.data());
-    if (!is_utf8(name, name + feature.name.size())) raise_record_error({0, name - data, -1, Fault::kMalformed, 0});
     const bool is_one = feature.kind == Kind::kBytes && feature.count == 1;
     features.append(nb::make_tuple(nb::str(feature.name.data(), feature.name.size()), static_cast<int>(feature.kind),
                                    feature.count, is_one ? tensor_of(feature.first) : nb::none()));

@@ -215,8 +215,11 @@ class Records:
 
     def _too_large(self, found: Found, nbytes: int, context: Context) -> BudgetError:
         """Return the error for records that the budget has no room for: it names the largest of them."""
-        file, row, start = found.place(int(found.lengths.argmax()))
-        return too_large(file, row, start, nbytes, context, "decoding it")
+        largest = int(found.lengths.argmax())
+        file, row, start = found.place(largest)
+        # An int takes a byte or more in the file, and 8 in memory.
+        most = max(nbytes, 8 * int(found.lengths[largest]))
+        return too_large(file, row, start, most, context, "decoding it")
 
     def _put_payloads(self, found: Found, out: Block) -> None:
         (sink,) = out.sinks
