@@ -289,7 +289,7 @@ def example_encode(
     """
 
 def example_features(
-    payload: ReadableBuffer,
+    payload: npt.NDArray[np.uint8] | ReadableBuffer,
 ) -> list[tuple[str, int, int, tuple[int, tuple[int, ...]] | None]]:
     """Return (name, kind, count, tensor) of each feature of one record, all of which is checked.
 

@@ -217,11 +217,12 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
 
 def _bounded_response() -> Any:
     """Return the class of answers that hold no more than a page of links may have: fsspec reads it as a whole."""
-    aiohttp = require("aiohttp", "reading http://", "remote")
+    base: Any = require("aiohttp", "reading http://", "remote").ClientResponse
 
-    class BoundedResponse(aiohttp.ClientResponse):  # type: ignore[misc]  # Its package is optional.
+    class BoundedResponse(base):  # type: ignore[misc]  # Its package is optional.
         async def read(self) -> Any:
-            if self._body is None:
+            body: bytes | None = self._body
+            if body is None:
                 found = bytearray()
                 async for piece in self.content.iter_any():
                     found += piece
@@ -232,8 +233,8 @@ def _bounded_response() -> Any:
                             file=without_secrets(str(self.url)),
                             cure="Name the files, instead of a folder or a glob.",
                         )
-                self._body = bytes(found)
-            return self._body
+                self._body = body = bytes(found)
+            return body
 
     return BoundedResponse
 

@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -109,7 +109,7 @@ class Sample:
         self.is_too_large = False
         """Whether it ended at a record that is too large to be looked at: no stream has a budget yet."""
 
-    def __iter__(self) -> Iterator[Bytes]:
+    def __iter__(self) -> Generator[Bytes, None, None]:
         flow = RecordFlow(self._files, Records(None, verify=False))
         context = replace(plain_context(), allocate=_sampled, block_nbytes=_GRAIN_NBYTES)
         try:
