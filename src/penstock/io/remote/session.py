@@ -220,8 +220,10 @@ def _bounded_response() -> Any:
     base: Any = require("aiohttp", "reading http://", "remote").ClientResponse
 
     class BoundedResponse(base):  # type: ignore[misc]  # Its package is optional.
+        _body: bytes | None = None
+
         async def read(self) -> Any:
-            body: bytes | None = self._body
+            body = self._body
             if body is None:
                 found = bytearray()
                 async for piece in self.content.iter_any():
