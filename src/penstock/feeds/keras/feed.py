@@ -2,9 +2,7 @@
 
 import contextlib
 import itertools
-import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,8 +19,7 @@ import numpy as np
 
 from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
-from penstock.core.rows import ENDLESS
-from penstock.core.state import State, StateDict
+from penstock.core.state import StateDict
 from penstock.engine.stream import Report
 from penstock.errors import warn_user
 from penstock.feeds.base import Feed, standing
@@ -32,47 +29,16 @@ from penstock.feeds.keras.backend_dtypes import check_backend_dtypes
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
 from penstock.feeds.keras.device_choice import KerasResidency
+from penstock.feeds.keras.epochs import Begun, Epochs, Resume
 from penstock.feeds.keras.predict import Predictions, normalization, predict_to
 from penstock.feeds.keras.preparing import check_parts, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
-from penstock.feeds.keras.readers import Reader
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
 from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
 from penstock.outlets import Outlets
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Where training goes on: at a state of the dataset, `steps_done` steps into an epoch of Keras."""
-
-    state: State
-    steps_done: int | None = None
-    """None: as many as the state has batches behind it, if epochs of Keras are epochs of the dataset, else 0."""
-
-    def steps_before(self, role: Role) -> int:
-        """Return how many steps of the epoch that Keras begins were taken before."""
-        if self.steps_done is not None:
-            return self.steps_done
-        return self.state.element if role.steps is None else 0
-
-
-@dataclass(slots=True, eq=False)
-class Begun:
-    """What Keras is about to read for: the epoch that it has begun, or the build of a model."""
-
-    call: str = ""
-    """'fit', 'evaluate', 'predict', 'build', or '' where that can't be seen."""
-    reader: Reader | None = None
-    is_unread: bool = False
-    """Whether an epoch was begun, and no pass opened for it yet: one pass is the epoch, any more are probes."""
-
-    @property
-    def role(self) -> Role | None:
-        """What the reader reads for."""
-        return None if self.reader is None else self.reader.role
 
 
 class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
@@ -97,15 +63,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._home = KerasResidency(source, class_weight, device_memory)
         if self._total == 0:
             raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
-        self._readers: weakref.WeakKeyDictionary[Any, Reader] = weakref.WeakKeyDictionary()
-        self._begun = Begun()
-        self._resume: Resume | None = None
+        self._epochs = Epochs(fingerprint(self._node), self._total)
         self._is_recorded = False
-        self._uncounted: Pass | None = None
-        """A pass that no epoch of Keras was begun for: one more epoch if it was read to its end, else a probe."""
         self._last: Pass | None = None
-        self.training: Pass | None = None
-        """What `fit` reads from at the moment, or read from last."""
 
     # -- what Keras asks ----------------------------------------------------------------------
 
@@ -118,28 +78,15 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             self.check(role)
             if role.call == "fit":
                 _check_validation()
-            reader = Reader(owner, role, (self._resume, self.training))
-            self._readers[owner] = reader
+            reader = self._epochs.add(owner, role)
         else:
-            asking = self._reader()
+            asking = self._epochs.reader()
             if asking is None:
                 return self._total
             reader = asking
             if keras_calls.is_reset():
-                self._start_over(reader)
+                self._epochs.start_over(reader)
         return None if reader.role.is_continued else self._total
-
-    def _reader(self) -> Reader | None:
-        """Return the reader that asks, if it is one of Keras."""
-        owner = keras_calls.epoch_iterator()
-        return None if owner is None else self._readers.get(owner)
-
-    def _start_over(self, reader: Reader) -> None:
-        """Forget what was read before the first epoch, in whichever way Keras did that, to build its model."""
-        reader.close()
-        self._begun, self._uncounted = Begun(), None
-        if reader.role.call == "fit":
-            self._resume, self.training = reader.before
 
     @property
     def batch_size(self) -> int | None:
@@ -158,28 +105,11 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def on_epoch_begin(self) -> None:
         """Note which call of Keras is about to read, and correct the number of steps that it will take."""
-        reader, call = self._reader(), keras_calls.current_call()
-        self._begun = Begun(call, reader, is_unread=True)
-        if reader is None or call == "build":
-            return
-        reader.live_as_long_as(keras_calls.life_of_call())
-        owner, role = reader.owner, reader.role
-        if not role.is_continued:
-            reader.close()
-        resume = self._resume if call == "fit" else None
-        done = 0 if resume is None else resume.steps_before(role)
-        if role.steps is not None:
-            owner.steps_per_epoch = role.steps - done
-        elif self._total is None:
-            owner._num_batches = ENDLESS  # noqa: SLF001  # Until the last batch was handed out.
-        else:
-            owner._num_batches = self._total - done  # noqa: SLF001  # Keras' own count
+        self._epochs.begin()
 
     def on_epoch_end(self) -> None:
         """Close what was read in the epoch, unless the next one goes on with it."""
-        reader = self._reader()
-        if reader is not None and not reader.role.is_continued:
-            reader.close()
+        self._epochs.end()
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Return an iterator over batches of NumPy arrays."""
@@ -217,7 +147,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         from penstock.feeds.keras.on_tensorflow import is_on_one_device, is_plain
         from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 
-        reader, owner = self._reader(), keras_calls.epoch_iterator()
+        reader, owner = self._epochs.reader(), keras_calls.epoch_iterator()
         if is_plain(owner, self._node.spec):
             return _Iterable(lambda: self._tf_batches(tf))
         role = None if reader is None else reader.role
@@ -283,11 +213,11 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         That epoch is read from there to its end. Weights, and whatever else a run consists of, are not part
         of a state: `checkpoint` saves and resumes all of it together.
         """
-        self._resume = Resume(self._state_to_resume(state))
+        self._epochs.resume = Resume(self._state_to_resume(state))
 
     def _standing(self) -> str:
-        reading, position = self.training, self._next_state()
-        if self._resume is None and reading is not None and reading.stream is not None:
+        reading, position = self.training, self._epochs.next()
+        if self._epochs.resume is None and reading is not None and reading.stream is not None:
             position = reading.latest.position
         return standing(position, self._total)
 
@@ -297,11 +227,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def close(self) -> None:
         """End what is still being read, and let go of what is on the device."""
-        for reader in list(self._readers.values()):
-            reader.close()
-        for reading in (self._last, self._uncounted):
-            if reading is not None:
-                reading.close()
+        self._epochs.close()
+        if self._last is not None:
+            self._last.close()
         self.residency.close()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -316,21 +244,26 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     # -- for the checkpoint -------------------------------------------------------------------
 
+    @property
+    def training(self) -> Pass | None:
+        """What `fit` reads from at the moment, or read from last."""
+        return self._epochs.training
+
     def record(self) -> None:
         """Record the states after the batches that are handed out to `fit` from now on."""
-        if self._resume is not None and self._resume.steps_done is not None:
-            self._resume = (
-                None  # It came from the checkpoint of a run that ended before it was used.
-            )
+        resume = self._epochs.resume
+        if resume is not None and resume.steps_done is not None:
+            # It came from the checkpoint of a run that ended before it was used.
+            self._epochs.resume = None
         self._is_recorded = True
 
     def resume_at(self, state: StateDict, steps_done: int) -> None:
         """Start the next epoch of `fit` at this state, `steps_done` steps into an epoch of Keras."""
-        self._resume = Resume(self._state_to_resume(state), steps_done)
+        self._epochs.resume = Resume(self._state_to_resume(state), steps_done)
 
     def example(self) -> Any:
         """Return a batch of zeros, which takes no memory, for the model to be built with."""
-        leaves, structure = flatten(self._spec(self._begun.role))
+        leaves, structure = flatten(self._spec(self._epochs.now().role))
         size = self.batch_size or 1
         return structure.unflatten(
             [
@@ -398,15 +331,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self, converter: Callable[[Any], Convert | None] | None, *, is_streamed: bool = False
     ) -> Iterator[Any]:
         """Return an iterator over one pass; nothing is opened before the first batch is asked for."""
-        if keras_calls.current_call() == "build":
-            # Keras may read a batch to build its model without saying that an epoch begins.
-            self._begun = Begun("build", self._reader())
+        self._epochs.begin_build()
         return self._reading(converter, is_streamed=is_streamed)
 
     def _reading(
         self, converter: Callable[[Any], Convert | None] | None, *, is_streamed: bool
     ) -> Iterator[Any]:
-        begun = self._now()
+        begun = self._epochs.now()
         if begun.call != "build":
             yield from self._open(begun, converter, is_streamed=is_streamed)
             return
@@ -427,13 +358,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         With `numbers_of`, which is data on the device, the pass gives out row numbers instead of batches.
         """
-        return self._open(self._now(), converter, numbers_of=numbers_of)
-
-    def _now(self) -> Begun:
-        """Return what is read for: as noted last, unless that call of Keras is over."""
-        if self._begun.reader is not None and self._begun.reader.is_over:
-            self._begun = Begun()
-        return self._begun
+        return self._open(self._epochs.now(), converter, numbers_of=numbers_of)
 
     def _open(
         self,
@@ -443,7 +368,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         is_streamed: bool = False,
         numbers_of: Resident | None = None,
     ) -> Pass:
-        role, reader = begun.role, begun.reader
+        role = begun.role
         weights = self._weights(role)
         data = numbers_of
         if data is None and begun.call != "build" and not is_streamed:
@@ -453,35 +378,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         else:
             prepare = None if numbers_of is not None else self._home.trim(weights)
         make = partial(Pass, self.source, prepare, data=data, by_number=numbers_of is not None)
-        if begun.call == "build":
-            reading = make(begin=self._next_state())
-        elif begun.call in ("evaluate", "predict"):
-            reading = make(begin=State(fingerprint(self._node), 0))
-        else:
-            reading = self._open_training(make, begun)
-        if reader is not None:
-            if reader.role.steps is None and self._total is None:
-                reading.on_last = reader.set_num_batches
-            reader.reads(reading)
+        reading = self._epochs.open(make, begun, is_recorded=self._is_recorded)
         if begun.call != "build":
             self._last = reading
-        return reading
-
-    def _open_training(self, make: Callable[..., Pass], begun: Begun) -> Pass:
-        """Return the next epoch of `fit`. Only the first pass after Keras began an epoch is sure to be one."""
-        if self._uncounted is not None and self._uncounted.is_ended:
-            self._resume, self.training = None, self._uncounted
-        self._uncounted = None
-        reading = make(
-            begin=self._next_state(),
-            is_continued=begun.role is not None and begun.role.is_continued,
-            is_recorded=self._is_recorded,
-        )
-        if begun.is_unread:
-            begun.is_unread = False
-            self._resume, self.training = None, reading
-        else:
-            self._uncounted = reading
         return reading
 
     def _preparation(
@@ -498,13 +397,6 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             counting(self.traffic, structure) if is_counted else None,
             None if converter is None else leafwise(structure, [converter(f) for f in leaves]),
         )
-
-    def _next_state(self) -> State:
-        """Return where the next epoch of `fit` begins."""
-        if self._resume is not None:
-            return self._resume.state
-        epoch = 0 if self.training is None else self.training.epoch + 1
-        return State(fingerprint(self._node), epoch)
 
 
 class _Iterable:
