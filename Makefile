@@ -11,7 +11,7 @@ QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py 
   memory/test_budget.py memory/test_ledger.py engine/stream/test_user_code.py sources/test_generator.py \
   sources/test_raw.py stages/shuffle/test_scatter.py stages/test_window.py io/test_paths.py io/test_reader.py
 
-.PHONY: FORCE setup demo test quick check format-check lint types doctest soak bench sanitize fuzz format clean
+.PHONY: FORCE setup demo test quick check format-check lint types doctest soak oldest bench sanitize fuzz format clean
 
 setup: .venv/build.stamp
 
@@ -62,6 +62,23 @@ doctest: setup
 
 soak: setup
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m soak --timeout=7200 $(ARGS)
+
+# Formats and Keras on the oldest versions that pyproject.toml claims, in a venv of their own. Minutes to install, and
+# as long as a soak to run; libraries that old warn of much, so that their warnings are no errors here.
+OLDEST := .venv-oldest/bin/python
+.venv-oldest/build.stamp: pyproject.toml tests/oldest_versions.py $(NATIVE)
+	test -x $(OLDEST) || $(PYTHON) -m venv .venv-oldest
+	$(OLDEST) -m pip install --quiet --upgrade pip
+	$(OLDEST) -m pip install --quiet torch==2.13.0
+	$(OLDEST) tests/oldest_versions.py > .venv-oldest/pins.txt
+	$(OLDEST) -m pip install --quiet --requirement .venv-oldest/pins.txt google-crc32c hypothesis pytest pytest-timeout \
+	  pytest-xdist scipy scikit-build-core nanobind cmake ninja
+	$(OLDEST) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	touch $@
+
+oldest: .venv-oldest/build.stamp
+	$(OLDEST) -m pytest -m "not soak" -n 2 --dist loadfile --timeout=3600 -W default tests/sources tests/io \
+	  tests/feeds/keras $(ARGS)
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(ARGS)

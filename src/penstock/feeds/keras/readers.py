@@ -1,11 +1,14 @@
 """Who reads a feed: the epoch iterators of Keras, and the pass that each of them reads from now.
 
 Keras does not tell an adapter when it is done. A pass is closed at the first of these: its last batch; the end of
-the epoch, unless the pass goes on in the next one; the start of another pass by the same reader; and the
-end of `fit`, `evaluate` or `predict`, which is when its list of callbacks dies, whether it returned or raised.
+the epoch, unless the pass goes on in the next one; the start of another pass by the same reader; an error in the
+epoch (TensorFlow, JAX); and the end of `fit`, `evaluate` or `predict`, which is when its list of callbacks dies. On
+PyTorch, after an error, that is when the error is let go of: its frames keep the list.
 """
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.feeds.keras.calls import Role
@@ -25,6 +28,21 @@ class Reader:
         self._pass: Pass | None = None
         self._lives: weakref.WeakSet[Any] = weakref.WeakSet()
         self.live_as_long_as(owner)
+        if type(owner).__name__ != "TorchEpochIterator":  # which enters it at each step
+            # On TensorFlow and JAX an epoch is read inside of this. The reader refers to its owner weakly.
+            owner.catch_stop_iteration = self._watch
+
+    @contextlib.contextmanager
+    def _watch(self) -> Iterator[None]:
+        """Do what Keras does with the end of the data, and close the pass after an error."""
+        owner = self.owner
+        try:
+            with type(owner).catch_stop_iteration(owner):
+                del owner
+                yield
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def owner(self) -> Any:
