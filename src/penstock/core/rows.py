@@ -180,10 +180,17 @@ class Node(ABC):
         """The bytes of one row, estimated where rows differ."""
         return row_nbytes(self.fields)
 
+    def bounded(self, num_rows: int) -> int:
+        """Return `num_rows`, or the number of all rows if that is less and their sizes are known."""
+        # Rows of unknown sizes are planned by bytes: a few of them may take all bytes of a block.
+        is_known = all(field.storage_shape is not None or field.tops for field in self.fields)
+        if self.num_rows is None or not (is_known or self.num_rows == 0):
+            return num_rows
+        return min(num_rows, self.num_rows)
+
     def block_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a block of `num_rows` rows of this node, or of all if there are fewer, in whole pages."""
-        if self.num_rows is not None:
-            num_rows = min(num_rows, self.num_rows)
+        num_rows = self.bounded(num_rows)
         return buffer_nbytes(block_nbytes(self.fields, num_rows, aligned=self.is_batched))
 
     @abstractmethod

@@ -87,11 +87,7 @@ def three_rows(kind: str) -> ps.Dataset:
     return ps.from_generator(lambda: rows(x), spec, length=3 if kind == "of known length" else None)
 
 
-KINDS = ["arrays", "taken", "filtered", "texts"] + [
-    "generated",
-    "generated texts",
-    "of known length",
-]
+KINDS = ["arrays", "taken", "filtered", "texts", "generated", "generated texts", "of known length"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

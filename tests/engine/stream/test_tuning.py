@@ -18,6 +18,7 @@ from tests.conformance import assert_same, run
 import penstock as ps
 from penstock.engine.plan import make_plan
 from penstock.engine.stream import engine as engine_module
+from penstock.engine.stream import tuning
 from penstock.engine.stream.threads import Threads
 from penstock.engine.stream.tuning import Period, Tuner
 from penstock.memory import Account, process_ledger
@@ -285,3 +286,19 @@ def test_a_slow_function_behind_a_flow_gets_more_threads(behind: ps.Dataset):
     raised = [text for text in report.decisions if text.startswith("threads")]
     assert raised, report.decisions
     assert "the consumer waited" in raised[0]
+
+
+def test_a_failure_of_the_tuner_is_noted_and_the_stream_goes_on(monkeypatch):
+    monkeypatch.setattr(tuning, "_PERIOD_SECONDS", 0.0)
+
+    def fails(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(tuning.Tuner, "decide", fails)
+    ds = ps.from_arrays(np.zeros((20_000, 1000), "f4")).batch(100)
+    with ds.stream() as stream:
+        assert sum(len(batch) for batch in stream) == 20_000
+        decisions = stream.report().decisions
+    assert [one for one in decisions if "tuning has stopped" in one] == [
+        "tuning has stopped: RuntimeError: can't start new thread"
+    ]

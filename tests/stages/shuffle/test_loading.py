@@ -1,12 +1,17 @@
 """Windows of rows in memory: loaded in pieces, by any threads, whole before a row of them is used."""
 
 import itertools
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed, Text
+from penstock.memory import Pool
 from penstock.stages.shuffle import on_storage as window
 
 
@@ -30,3 +35,46 @@ def test_rows_of_many_files_come_in_the_very_order_whatever_is_read_at_once(
         found = list(ds.batch(64).with_options(threads=threads).stream(epoch=epoch))
         np.testing.assert_array_equal(np.concatenate([b[1] for b in found]), y[rows])
         np.testing.assert_array_equal(np.concatenate([b[0] for b in found]), x[rows])
+
+
+@pytest.mark.parametrize("threads", [0, 1, 4])
+@pytest.mark.parametrize("kind", ["rows", "texts", "exact"])
+@pytest.mark.parametrize("fault", ["copy", "lease", "finish"])
+def test_an_error_reaches_the_consumer_and_close_returns_while_the_error_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, kind: str, fault: str
+) -> None:
+    x = np.arange(60_000, dtype="f4").reshape(3000, 20)
+    if kind == "texts":
+        ps.from_arrays(["ab" * (row % 90) for row in range(3000)]).write(tmp_path / "rows")
+        ds = ps.from_files(tmp_path / "rows").shuffle(seed=0, window=20_000)
+    else:
+        np.save(tmp_path / "x.npy", x)
+        ds = ps.from_files(tmp_path / "x.npy").shuffle(seed=0, exact=kind == "exact", window=40_000)
+    ds = ds.batch(7).with_options(threads=threads, memory="400MB")
+    where: dict[str, list[tuple[type, str]]] = {
+        "copy": [(Fixed, "copy_from"), (Text, "take")],
+        "lease": [(Pool, "lease")],
+        "finish": [(Block, "finish")],
+    }
+    for count in (0, 1, 2, 3, 5, 8, 13):
+        calls = itertools.count()
+        with monkeypatch.context() as patch:
+            for owner, name in where[fault]:
+                patch.setattr(owner, name, _failing(getattr(owner, name), calls, count))
+            stream = ds.stream()
+            try:
+                list(stream)
+            except MemoryError as error:
+                kept = error  # It refers to the window that it was raised in.
+                assert "no memory here" in str(kept)
+            stream.close()
+        assert not [one for one in threading.enumerate() if one.name.startswith("penstock")]
+
+
+def _failing(function: Any, calls: "itertools.count[int]", number: int) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == number:
+            raise MemoryError("no memory here")
+        return function(*arguments, **options)
+
+    return call

@@ -51,7 +51,7 @@ class Segment(Flow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the blocks in flight, and of the one that the consumer has."""
-        size = min(self.rows.num_rows, rows_per_block(self.rows, block_nbytes))
+        size = self.rows.bounded(rows_per_block(self.rows, block_nbytes))
         if not size:
             return 0
         block = self.rows.block_nbytes(size)
