@@ -124,7 +124,8 @@ class ZippedFlow(_Zipped, Flow):
         self._join(nodes, strict=strict)
         self.flows = flows
         known = [node.num_rows for node in nodes if node.num_rows is not None]
-        self.num_rows = min(known) if len(known) == len(nodes) else None
+        is_known = len(known) == len(nodes) or (0 in known and not strict)
+        self.num_rows = min(known) if is_known else None
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield as many rows at a time as every input has ready."""

@@ -160,10 +160,11 @@ def test_rows_that_grow_are_shuffled_or_refused_with_the_row_and_a_budget_for_it
             run(ds, memory)
             break
         except ps.BudgetError as error:
+            message = str(error)
             # A budget that was named does for the row that it was named for: the next one is longer.
-            size = float(re.search(r"with ([\d.]+) [KM]?B", str(error))[1])
-            found = re.search(r"The longest so far is row (\d+) of (\S+)", str(error))
-            assert found is not None, error
+            size = float(re.search(r"with ([\d.]+) [KM]?B", message)[1])
+            found = re.search(r"The longest so far is row (\d+) of (\S+)", message)
+            assert found is not None, message
             assert int(found[1]) >= seen
             assert size > 0
             seen = int(found[1])

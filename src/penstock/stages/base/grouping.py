@@ -13,7 +13,6 @@ from penstock.core.rows import Context, Node
 from penstock.core.spec import ArraySpec
 from penstock.memory import Allocate
 
-
 LARGE_NBYTES = 1 << 26
 """A batch that would take more gets its room when its rows are there, if nobody knows how many there are."""
 _FEW_NBYTES = 1 << 18  # What is planned for such a batch.
