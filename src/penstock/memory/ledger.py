@@ -174,7 +174,7 @@ class Ledger:
     def _taken(self, but: Account | None = None) -> dict[str, int]:
         """Return the grants of the others, the largest first, by their names."""
         grants: dict[str, int] = {}
-        for account in sorted(tuple(self.accounts), key=lambda account: -account.grant):
+        for account in sorted(self.accounts, key=lambda account: -account.grant):
             if account is not but and account.grant:
                 grants[account.name] = grants.get(account.name, 0) + account.grant
         return grants

@@ -41,7 +41,7 @@ class LoadingNode(Node):
 
     @abstractmethod
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
-        """Read some rows of a window, numbered as the window stores them, into `block`, which has room for just them."""
+        """Read some rows of a window, numbered as the window stores them, into `block`, which has just their room."""
 
 
 class _Loaded:
