@@ -41,12 +41,10 @@ def hold_to_it(seed: int, folder: Path) -> None:
             message = str(error)
             is_before = "its smallest blocks" in message
             (refused_before if is_before else refused_within).append(message)
-            assert named(error) > memory, (seed, message, text)
-            assert named(error) < 4 << 30, (seed, message, text)
-            memory = named(error)
-            del error
+            budget, memory = memory, named(error)
         else:
             break
+        assert budget < memory < 4 << 30, (seed, message, text)
     assert len(refused_before) < 2, (seed, refused_before, text)
     # Only rows that nobody knew the length of are refused on the way, and then once.
     assert len(refused_within) < 2, (seed, refused_within, text)

@@ -205,7 +205,7 @@ class Windows:
                     raise StreamClosedError("the stream was closed.")
             if self.error is not None:
                 raise self.error
-            # Rows that differ in size get a block for each piece: else they would be there three times when they are joined.
+            # Rows that differ in size get a block for each piece: joined, they would be there three times.
             step = self.piece_rows if self.node.is_varying else window.num_rows
             blocks: list[Block | None] = [None] * -(-window.num_rows // step)
             if not self.node.is_varying:
