@@ -187,7 +187,7 @@ class RowsInMemory(CacheRows):
             return nbytes
         # Pieces have pages of their own, and those of one chunk are joined and put in order: three copies.
         chunks = -(-self.num_rows // self.step_rows)
-        beside = 2 * self.block_nbytes(self.step_rows)
+        beside = 2 * self.block_nbytes(min(self.num_rows, self.step_rows))
         return nbytes + beside + _PIECE_NBYTES * len(self.fields) * (chunks + 2)
 
     def cache_nbytes(self) -> dict[int, int]:
