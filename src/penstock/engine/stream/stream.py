@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +25,6 @@ from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 
-_END = object()
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
 """The nodes whose cautions were told."""
 
@@ -39,6 +37,18 @@ class _Place:
     """Elements of the epoch before the parcel."""
     start: Cursor
     parcel: Parcel | None = None
+
+
+class _InTurn(Iterator[Any]):
+    """Elements that Python code makes, by one thread at a time; no reference to the stream, which would be a cycle."""
+
+    def __init__(self, turn: Any, elements: Iterator[Any]) -> None:
+        self._turn = turn
+        self._elements = elements
+
+    def __next__(self) -> Any:
+        with self._turn:
+            return next(self._elements)
 
 
 class Stream(Closing):
@@ -134,19 +144,13 @@ class Stream(Closing):
         if hand_over is None:
             elements = parcel.block.elements(parcel.size, self._build)
             self._elements = (
-                elements if parcel.block.is_plain(parcel.size) else self._in_turn(elements)
+                elements if parcel.block.is_plain(parcel.size) else _InTurn(self._turn, elements)
             )
         else:
             first = int(parcel.cursor_after(0))
-            self._elements = self._in_turn(hand_over.elements(parcel.block, parcel.size, first))
-
-    def _in_turn(self, elements: Iterator[Any]) -> Iterator[Any]:
-        """Return the same elements, which Python code makes: by one thread at a time."""
-        return iter(partial(self._take_element, elements), _END)
-
-    def _take_element(self, elements: Iterator[Any]) -> Any:
-        with self._own_turn():
-            return next(elements, _END)
+            self._elements = _InTurn(
+                self._turn, hand_over.elements(parcel.block, parcel.size, first)
+            )
 
     def _take_parcel(self) -> Parcel | None:
         with self._own_turn():
