@@ -1,7 +1,7 @@
 """Print the oldest version that pyproject.toml allows of each package that the tests use: `h5py==3.11`, a line each.
 
-`make oldest` installs them. Torch is missing, which the Makefile installs by itself; so are the tools (pytest and the like),
-which are no part of what is claimed.
+`make oldest` installs them. Torch is missing, which the Makefile installs by itself; so are the tools (pytest and the
+like), which are no part of what is claimed.
 """
 
 import re

@@ -44,6 +44,7 @@ UNTESTED = {
     "feeds/on_device/device.py",  # abstract: each framework's device has tests
     "feeds/keras/calls.py",  # frames of Keras, which are there only while it calls a feed
     "feeds/keras/on_tensorflow.py",  # what a feed asks of an epoch of Keras, likewise
+    "feeds/keras/on_torch.py",  # where a release of Keras has its own parts: every test on PyTorch
     "feeds/keras/random_state.py",  # saved and put back by the checkpoint
     "feeds/keras/saved_run.py",  # its file, which the tests of the checkpoint damage
     "feeds/keras/demo.py",  # a process that `penstock demo` starts; no test does

@@ -11,7 +11,9 @@ DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "longdouble", "complex64", "complex128", "clongdouble"),
     *(">i2", ">i4", ">i8", ">u2", ">u4", ">u8", ">f2", ">f4", ">f8", ">c8", ">c16"),
-    *("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn", "int4"),
+    *("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"),
+    # ml_dtypes has these since 0.5.
+    *(name for name in ("float8_e8m0fnu", "float4_e2m1fn") if hasattr(ml_dtypes, name)),
     *("S5", "U5", ">U5", "datetime64[s]", ">M8[s]", "timedelta64[ms]", "V3"),
     [("a", "i4"), ("b", ">f4")],
 ]

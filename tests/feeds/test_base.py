@@ -1,6 +1,8 @@
 """Batches as JAX and PyTorch take them: the same rows, our memory, and never another's."""
 
+import gc
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -132,6 +134,47 @@ def test_a_feed_that_was_given_a_state_stands_there(make):
     assert "epoch 3, after batch 2 of 16" in repr(feed)
     assert same(feed, expected(ds, 3)[2:])
     assert same(feed, expected(ds, 4))
+
+
+@pytest.mark.parametrize("device_memory", [None, "1GB"])
+@pytest.mark.parametrize("kind", ["rows", "flow"])
+def test_a_feed_that_was_read_before_stands_where_it_is_told_to(make, kind, device_memory):
+    ds = dataset() if kind == "rows" else dataset().filter(lambda row: True)
+    feed = make(ds, device_memory=device_memory)
+    list(feed)
+    with ds.stream(epoch=3) as stream:
+        next(stream)
+        state = stream.state()
+    feed.resume(state)
+    assert feed.state() == state
+    batches = iter(feed)
+    assert feed.state() == state  # Nothing is read before the first batch is asked for.
+    next(batches)
+    assert (feed.state()["epoch"], feed.state()["element"]) == (3, 2)
+    batches.close()
+
+
+@pytest.mark.parametrize("kind", ["rows", "flow"])
+def test_iterators_left_half_way_end_their_threads_at_once(make, kind):
+    ds = dataset(1) if kind == "rows" else dataset(1).filter(lambda row: True)
+    feed = make(ds)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in feed:
+            break
+        assert not our_threads()
+        first, second = iter(feed), iter(feed)
+        next(first)
+        next(second)
+        feed.close()
+        assert not our_threads()
+    finally:
+        gc.enable()
+
+
+def our_threads():
+    return [t.name for t in threading.enumerate() if t.name.lower().startswith("penstock")]
 
 
 def test_a_feed_tells_what_it_is_how_long_and_where_it_stands(make):

@@ -1,5 +1,7 @@
 """to_tf is a true tf.data.Dataset: specs, cardinality, epochs, states, and memory that stays as it was."""
 
+import threading
+
 import numpy as np
 import pytest
 from tests.reused_results import NUMERIC, batches_of
@@ -158,3 +160,34 @@ def test_a_batch_stays_what_the_function_returned_whatever_it_does_later(name):
     ds, wanted = batches_of(name)
     batches = list(ds.to_tf())
     assert [[leaf.tolist() for leaf in map(np.asarray, flatten(b)[0])] for b in batches] == wanted
+
+
+def test_a_dataset_stands_where_it_was_told_to_until_it_is_iterated():
+    ds = dataset()
+    feed = ds.to_tf()
+    assert (feed.state()["epoch"], feed.state()["element"]) == (0, 0)
+    list(feed)
+    with pytest.raises(ValueError, match=r"TensorFlow reads ahead.*state\(count\)"):
+        feed.state()
+    with ds.stream(epoch=3) as stream:
+        next(stream)
+        state = stream.state()
+    feed.resume(state)
+    assert feed.state() == feed.state(0) == state
+    with pytest.raises(
+        ValueError, match="no state after 2 batches before the dataset was iterated"
+    ):
+        feed.state(2)
+    assert same(feed, expected(ds, 3)[1:])
+    assert feed.state(1)["element"] == 2
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_iterators_left_half_way_end_their_threads(is_filtered):
+    ds = dataset(1)
+    feed = (ds.filter(lambda x, n: True) if is_filtered else ds).to_tf()
+    first, second = iter(feed), iter(feed)
+    next(first)
+    next(second)
+    feed.close()
+    assert not [t for t in threading.enumerate() if t.name.lower().startswith("penstock")]

@@ -14,7 +14,7 @@ from penstock.core.rows import ENDLESS
 from penstock.core.state import State
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.calls import Role
-from penstock.feeds.keras.readers import Reader
+from penstock.feeds.keras.epoch_iterators import Reader
 from penstock.feeds.passes import Pass
 
 

@@ -278,13 +278,73 @@ def test_an_error_in_a_callback_ends_the_stream(error, steps_per_execution):
         ({"y": np.zeros(200)}, "y can't be given beside a penstock feed"),
         ({"sample_weight": np.zeros(200)}, "sample_weight can't be given"),
         ({"batch_size": 64}, r"batch_size=64 contradicts .*\.batch\(64\)"),
-        ({"validation_split": 0.1}, "validation_split"),
+        ({"validation_split": 0.1}, r"validation_split takes rows from arrays.*\n.*\n.*right"),
     ],
 )
 def test_arguments_that_keras_would_ignore_are_refused(data, arguments, message):
     feed = ps.from_arrays(data).batch(32).to_keras()
     with pytest.raises(ValueError, match=message):
         make_model().fit(feed, verbose=0, **arguments)
+
+
+def test_validation_on_a_feed_works_beside_arrays_and_on_arrays_beside_a_feed(data):
+    x, y = data
+    feed = ps.from_arrays(data).batch(32).to_keras()
+    expected = make_model().fit(
+        x,
+        y,
+        batch_size=25,
+        validation_data=data,
+        validation_batch_size=32,
+        shuffle=False,
+        verbose=0,
+    )
+    found = make_model().fit(x, y, batch_size=25, validation_data=feed, shuffle=False, verbose=0)
+    assert found.history == expected.history
+    make_model().fit(feed, validation_data=data, validation_batch_size=25, verbose=0)
+    with pytest.warns(ps.PenstockWarning, match="asked for 9 steps, and the data has 7"):
+        make_model().fit(x, y, validation_data=feed, validation_steps=9, verbose=0)
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        batches = tf.data.Dataset.from_tensor_slices(data).batch(32)
+        make_model().fit(feed, validation_data=batches, verbose=0)
+
+
+class NoEpoch(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        raise AssertionError("refused too late")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"validation_steps": 9}, "asked for 9 steps, and the data has 7"),
+        ({"validation_batch_size": 25}, r"batch_size=25 contradicts .*\.batch\(25\)"),
+        ({"is_endless": True}, "never ends.*validation_steps"),
+        ({"beside": np.zeros(200)}, "y can't be given beside a penstock feed"),
+    ],
+)
+def test_validation_data_that_cannot_work_is_refused_at_the_call(data, arguments, message):
+    ds = ps.from_arrays(data)
+    if arguments.pop("is_endless", False):
+        ds = ds.repeat()
+    held_out = ds.batch(32).to_keras()
+    beside = arguments.pop("beside", None)
+    given = held_out if beside is None else (held_out, beside)
+    feed = ps.from_arrays(data).batch(32).to_keras()
+    with pytest.raises(ValueError, match=message):
+        make_model().fit(feed, validation_data=given, verbose=0, callbacks=[NoEpoch()], **arguments)
+
+
+def test_the_number_of_batches_can_be_asked_for_anywhere(data):
+    class Holder:
+        __slots__ = ("_num_batches", "_steps_seen")
+
+        def __init__(self, feed, steps_per_execution=1):
+            self._steps_seen = self._num_batches = feed.num_batches
+
+    assert Holder(ps.from_arrays(data).batch(32).to_keras())._num_batches == 7
 
 
 def test_what_cannot_work_is_refused_with_the_cure(data):

@@ -94,7 +94,7 @@ def test_a_call_that_raises_leaves_no_thread_once_its_error_is_dealt_with(kind):
     assert not our_threads()
     bad = keras.Sequential([keras.layers.Dense(1), keras.layers.Reshape((7,))])
     bad.compile("sgd", "mse")
-    with pytest.raises(ValueError, match=r"[Rr]eshape"):
+    with pytest.raises((ValueError, RuntimeError), match="total size of the tensor"):
         bad.fit(feed, verbose=0)
     assert not our_threads()
 
