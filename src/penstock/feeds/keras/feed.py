@@ -341,12 +341,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         if begun.call != "build":
             yield from self._open(begun, converter, is_streamed=is_streamed)
             return
-        # The pass is closed before its batch is handed out: nobody would tell if the build of the model failed.
-        with contextlib.closing(self._open(begun, converter)) as reading:
-            first = list(itertools.islice(reading, 1))
-        yield from first
-        # Keras asks for no more. If a release does, it gets what follows.
-        yield from itertools.islice(self._open(begun, converter), 1, None)
+        # A pass is closed before its batch is handed out: nobody would tell if the build of the model failed. One batch
+        # is all that a build needs; Keras 3.7 reads two ahead on JAX.
+        for number in itertools.count():
+            with contextlib.closing(self._open(begun, converter)) as reading:
+                batch = list(itertools.islice(reading, number, number + 1))
+            if not batch:
+                return
+            yield from batch
 
     def open(
         self,
