@@ -112,6 +112,27 @@ def test_a_redirect_to_another_server_takes_no_secrets_along(server, content, op
     assert ["secret" in headers for headers in seen[2:]] == [True, True]
 
 
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+@pytest.mark.parametrize("path", ["/data/", "/data/*.bin"])
+def test_a_page_of_links_on_another_server_is_refused_before_that_gets_secrets(
+    server, options, path
+):
+    seen = []
+    plain = server.RequestHandlerClass.do_GET
+
+    class Handler(server.RequestHandlerClass):
+        def do_GET(self):  # noqa: N802  the name that http.server wants
+            seen.append(self.headers["Host"])
+            plain(self)
+
+    server.RequestHandlerClass = Handler
+    server.faults["GET"].append(f"http://localhost:{server.server_address[1]}/data/")
+    # fsspec takes a folder of a glob that it can't list for one without files.
+    with pytest.raises(DataError, match=r"/data/.*: (its list of .* another server|nothing match)"):
+        expand(server.url(path), storage_options=options)
+    assert not [host for host in seen if host.startswith("localhost")]
+
+
 def test_a_page_of_links_without_end_is_refused(server, monkeypatch):
     monkeypatch.setattr(sessions, "_PAGE_NBYTES", 1 << 20)
     server.files["/data/"] = server.files["/data"] = b'<a href="b.npy">b</a>' * 100_000

@@ -320,10 +320,14 @@ class Pump:
         return parcel
 
     def _run(self) -> None:
-        self._made.put((None, self._pumped()))
+        try:
+            self._made.put((None, self._pumped()))
+        except BaseException as error:  # noqa: BLE001  # A user's generator may fail while it is closed.
+            self._made.put((None, error))
 
     def _pumped(self) -> BaseException | None:
         """Hand out all parcels; return the error, if any, without a name that would tie it to its own frame."""
+        parcels = self._parcels  # `drop` forgets them.
         try:
             while True:
                 while not (self._is_closing or self._has_room()):
@@ -332,7 +336,7 @@ class Pump:
                 if self._is_closing:
                     # Not an end: a cache that is being filled must not take it for one.
                     return _closed()
-                parcel = next(self._parcels, None)
+                parcel = next(parcels, None)
                 if parcel is None:
                     return None
                 self._waiting.append(parcel.block.nbytes)
@@ -341,7 +345,7 @@ class Pump:
         except BaseException as raised:  # noqa: BLE001  # It is the consumer who must see it.
             return raised
         finally:
-            getattr(self._parcels, "close", _nothing)()
+            getattr(parcels, "close", _nothing)()
 
     def _has_room(self) -> bool:
         """Whether one more parcel may wait: up to the planned number, or more while all fit the planned bytes."""
@@ -360,7 +364,8 @@ class Pump:
         self._made.put((None, _closed()))
 
     def drop(self) -> None:
-        """Drop what was made: an error that the thread met would refer back to this pump."""
+        """Drop what was made, and what it is made of: a pump and its threads refer to each other."""
+        self._parcels = iter(())
         with contextlib.suppress(queue.Empty):
             while True:
                 self._made.get_nowait()

@@ -199,7 +199,11 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
         own_loop = {"loop": loop} if cls.async_impl else {}
         fs = cls(**options, **own_loop, skip_instance_cache=True)
         if protocol in ("http", "https"):
-            fs.client_kwargs = {"response_class": _bounded_response(), **fs.client_kwargs}
+            own = {"response_class": _bounded_response()}
+            if options:
+                traces = fs.client_kwargs.get("trace_configs") or ()
+                own["trace_configs"] = [*traces, _refuse_other_servers()]
+            fs.client_kwargs = fs.client_kwargs | own
         return fs  # noqa: TRY300  # What is above may raise all of these.
     except ImportError as error:
         package = _PACKAGES.get(protocol)
@@ -239,6 +243,28 @@ def _bounded_response() -> Any:
             return body
 
     return BoundedResponse
+
+
+def _refuse_other_servers() -> Any:
+    """Return what refuses a page of links that is on another server: fsspec would send it our options, too.
+
+    Files are another matter: of their redirects `http.py` takes care.
+    """
+    aiohttp = require("aiohttp", "reading http://", "remote")
+
+    async def check(_client: Any, _context: Any, redirect: Any) -> None:
+        headers = redirect.response.headers
+        target = redirect.url.join(type(redirect.url)(headers.get("Location") or headers["URI"]))
+        if target.origin() != redirect.url.origin():
+            raise DataError(
+                f"its list of files is on another server, {target.host}, which shall not get storage_options",
+                file=without_secrets(str(redirect.url)),
+                cure="Use the address that it leads to, or name the files.",
+            )
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(check)
+    return trace
 
 
 def wrong_options(error: Exception, options: Mapping[str, Any], *, file: str) -> DataError:
