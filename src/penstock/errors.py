@@ -21,6 +21,11 @@ class BudgetError(PenstockError, MemoryError):
     nbytes: int = 0
     """Bytes that were asked for at once, for rows that turned out longer than planned."""
 
+    def __init__(self, message: str = "", *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+        """Whether the budget that it names is that of a source which knows what its rows take, better than the plan."""
+
 
 class FunctionError(PenstockError, RuntimeError):
     """A function of the user's failed; its own exception is the `__cause__`."""

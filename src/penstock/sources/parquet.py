@@ -424,7 +424,8 @@ class ParquetLeaf(ArrowColumn):
             raise BudgetError(
                 f"row group {numbers[0]} decodes to about {format_nbytes(whole)}, more than it was planned "
                 f"for. Write with_options(memory={context.budget + 3 * whole}), or more, or write the file "
-                "again with smaller row groups."
+                "again with smaller row groups.",
+                is_final=True,
             ) from error
         if row != stop or not columns:
             raise self._too_short(row - start, start, stop)

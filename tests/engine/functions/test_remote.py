@@ -152,7 +152,7 @@ def test_rows_of_any_size_come_back_as_threads_make_them(memory):
 def test_bad_rows_are_skipped_in_every_piece_of_a_block():
     ds = ps.from_arrays(np.arange(700)).map(text_of, spec=SPEC).map(fails_on_sevens, spec=SPEC)
     ds = ds.with_options(on_error="skip", memory="1MB")
-    expected = list(ds.with_options(processes=0))
+    expected = list(ds.with_options(processes=0, memory="100MB"))  # Which keeps all of them.
     with ds.with_options(processes=1).stream() as stream:
         assert_same(stream, expected)
         assert stream.report().num_skipped == 100

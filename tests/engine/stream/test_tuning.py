@@ -175,6 +175,13 @@ def test_what_the_user_sets_is_not_tuned(options: dict[str, int], monkeypatch: p
             assert stream.report().decisions == ()
 
 
+def end(threads):
+    threads.stop()
+    for crew in threads.crews:
+        crew.join()
+    threads.drop()
+
+
 def test_a_block_more_than_planned_must_fit_into_what_was_planned():
     account = Account(process_ledger, "a test")
     account.open(budget=1 << 30, need=0, want=1 << 20, why="it is one")
@@ -202,7 +209,7 @@ def test_a_block_more_than_planned_must_fit_into_what_was_planned():
             assert len(started) <= most + 1
             assert list(found) == list(range(1, 100))
     finally:
-        threads.close()
+        end(threads)
         account.close()
 
 
@@ -222,7 +229,7 @@ def test_threads_come_and_go():
         threads.resize(1)
         assert list(threads.ordered(lambda item: item, range(20), lambda _: 1)) == list(range(20))
     finally:
-        threads.close()
+        end(threads)
         account.close()
     assert set(threading.enumerate()) <= before
 

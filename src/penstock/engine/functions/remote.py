@@ -312,7 +312,8 @@ class RemoteMap:
         return BudgetError(
             f"{self.node.stage.describe()} made {format_nbytes(nbytes)} of {self._where(call, row)}, more than "
             f"the memory budget of {format_nbytes(budget)} has room for. "
-            f"Write with_options(memory={budget + 3 * nbytes}), or more, or let it return less."
+            f"Write with_options(memory={budget + 3 * nbytes}), or more, or let it return less.",
+            is_final=True,
         )
 
     def _failure(self, failed: Failed, context: Context) -> PenstockError:

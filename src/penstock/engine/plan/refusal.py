@@ -41,6 +41,8 @@ class Guarded(Iterator[Parcel]):
         try:
             self._parcels = flow.parcels(cursor, context)
         except BudgetError as error:
+            if error.is_final:
+                raise
             raise self._explained(error) from error
 
     def __next__(self) -> Parcel:
@@ -48,6 +50,8 @@ class Guarded(Iterator[Parcel]):
         try:
             return next(self._parcels)
         except BudgetError as error:
+            if error.is_final:
+                raise
             raise self._explained(error) from error
 
     def close(self) -> None:

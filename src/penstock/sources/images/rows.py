@@ -160,7 +160,8 @@ class ImageRows(SkippableRows):
             raise BudgetError(
                 f"{location}: {what} takes {format_nbytes(nbytes)}, more than the memory budget of "
                 f"{format_nbytes(budget)} has left. Write with_options(memory={2 * (budget + nbytes)}), or more, "
-                "or make the image smaller."
+                "or make the image smaller.",
+                is_final=True,
             ) from error
 
     def _check_shape(self, image: Array, location: Location) -> None:

@@ -259,7 +259,8 @@ def too_large(
     budget = context.budget or 0
     return BudgetError(
         f"{file}, byte {offset}, row {row}: {what} takes {format_nbytes(nbytes)}, more than the memory budget of "
-        f"{format_nbytes(budget)} has left. Write with_options(memory={2 * (budget + 2 * nbytes)}), or more."
+        f"{format_nbytes(budget)} has left. Write with_options(memory={2 * (budget + 2 * nbytes)}), or more.",
+        is_final=True,
     )
 
 

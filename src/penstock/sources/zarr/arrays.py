@@ -32,7 +32,7 @@ from penstock.sources.reading.parts import (
     each_field,
     no_rows,
 )
-from penstock.sources.zarr.packed import packing_of
+from penstock.sources.zarr.packed import codecs_of, packing_of
 from penstock.sources.zarr.store import store_class
 
 _METADATA = ("zarr.json", ".zarray")
@@ -203,9 +203,7 @@ def _codec_names(part: Any) -> Iterator[str]:
 
 
 def _refuse_pickle(array: Any, name: str, file: str) -> None:
-    metadata = array.metadata.to_dict()
-    codecs = [metadata.get(key) for key in ("filters", "compressor", "codecs")]
-    if any("pickle" in codec for codec in _codec_names(codecs)):
+    if any("pickle" in codec for codec in _codec_names(codecs_of(array))):
         raise FieldError(
             f"{f'array {name!r}' if name else 'it'} is pickled, and to unpickle is to run code of whoever wrote it",
             file=file,

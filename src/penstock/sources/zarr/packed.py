@@ -116,19 +116,29 @@ class Packing:
             data = unpacked
 
 
+def codecs_of(array: Any) -> list[Mapping[str, Any]]:
+    """Return the codecs of an array as its metadata has them.
+
+    Not by `array.metadata.to_dict()`: that warns of data types, which nobody asked about.
+    """
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        codecs = [*(metadata.filters or ()), metadata.compressor]
+        return [one.get_config() for one in codecs if one is not None]
+    return [one.to_dict() for one in metadata.codecs]
+
+
 def packing_of(array: Any) -> Packing:
     """Return how the chunks of an array are packed."""
-    metadata = array.metadata.to_dict()
+    codecs = codecs_of(array)
     itemsize = max(1, np.dtype(array.dtype).itemsize)
     if (
         array.filters
     ):  # They may widen each value before it is packed, up to the widest number there is.
         itemsize = max(itemsize, _WIDEST_NBYTES)
     nbytes = math.prod(array.chunks) * itemsize
-    if metadata.get("zarr_format") == 2:
-        codecs = [*(metadata.get("filters") or ()), metadata.get("compressor")]
-        return Packing(tuple(one for one in codecs if one), nbytes)
-    codecs = list(metadata["codecs"])
+    if array.metadata.zarr_format == 2:
+        return Packing(tuple(codecs), nbytes)
     shards = None
     if getattr(array, "shards", None):
         number = next(i for i, one in enumerate(codecs) if one["name"] == "sharding_indexed")
