@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import multiprocessing
 import os
 import signal
 import threading
@@ -140,6 +141,61 @@ def test_what_the_child_closes_or_drops_is_left_as_it_was_in_the_parent(tmp_path
     rest = [row for batch in streams[0] for row in batch.tolist()]
     assert [*first.tolist(), *rest] == list(range(3000))
     assert (tmp_path / "cache" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_worker_processes_and_their_rows_stay_the_parents(*, is_closed: bool):
+    ds = rows().batch(4).with_options(processes=1, threads=2)
+    streams = [ds.stream()]
+    found = []
+
+    def check() -> None:
+        if is_closed:
+            streams.pop().close()
+        with ds.stream() as own:
+            assert next(own).tolist() == [0, 1, 2, 3]
+
+    for _ in range(3):
+        found += [next(streams[0]) for _ in range(20)]
+        in_child(check)
+    found += list(streams[0])
+    assert np.concatenate(found).tolist() == list(range(3000))
+
+
+def exact(path: Path) -> ps.Dataset:
+    np.save(path / "x.npy", np.arange(300_000).reshape(-1, 50))
+    return ps.from_files(path / "x.npy").shuffle(seed=0, exact=True, window="1MB").batch(8)
+
+
+@pytest.mark.slow
+def test_scratch_files_of_an_exact_shuffle_are_the_parents(tmp_path: Path):
+    ds = exact(tmp_path)
+    expected = list(ds.stream(epoch=0))
+    with ds.stream(epoch=0) as stream:
+        found = [next(stream)]
+
+        def check() -> None:
+            with ds.stream(epoch=0) as own:
+                assert (next(own) == expected[0]).all()
+
+        in_child(check)
+        found += list(stream)
+    assert (np.concatenate(found) == np.concatenate(expected)).all()
+
+
+@pytest.mark.slow
+def test_processes_of_multiprocessing_that_are_forked_have_streams_of_their_own():
+    ds = rows().shuffle(seed=1).batch(100).with_options(threads=2)
+    with ds.stream(epoch=0) as stream, multiprocessing.get_context("fork").Pool(2) as pool:
+        next(stream)
+        sums = pool.map(_total, [ds] * 4)
+    assert sums == [sum(range(3000))] * 4
+
+
+def _total(ds: ps.Dataset) -> int:
+    with ds.stream(epoch=0) as stream:
+        return sum(int(batch.sum()) for batch in stream)
 
 
 def test_a_child_does_not_keep_the_locks_of_its_parent(tmp_path: Path):

@@ -184,7 +184,7 @@ _processes: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 def _leave_to_parent() -> None:
     """In a forked child: close its copies of the channels, by whose end a worker knows that its parent has died."""
     for process in list(_processes):
-        process.channel.close()
+        process.channel.forget()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -209,4 +209,8 @@ class Channel:
         """Close this end; the other end then receives None, even if a fork of this process has copies of this end."""
         with suppress(OSError):  # closed already, or the other end is gone
             self._socket.shutdown(socket.SHUT_RDWR)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close only this process's copy: for a forked child, whose parent goes on using the channel."""
         self._socket.close()

@@ -172,13 +172,13 @@ class Stream(Closing):
 
     def leave_to_parent(self) -> None:
         """In a forked child: be closed, and touch nothing, since threads, files and buffers are the parent's."""
+        self._turn = threading.RLock()  # A thread that is not here may have had it.
         if self._seconds is not None:
             return
         forking.keep_for_ever(self._engine)
         forking.keep_for_ever(self._elements)
         self._finalizer.detach()
         self._is_closed = self._is_inherited = True
-        self._turn = threading.RLock()
         self._stop_here()
 
     def _refuse_if_closed(self) -> None:
