@@ -34,8 +34,12 @@ def corners(dataset: Any, start: int, stop: int) -> Iterator[Corner]:
 
 def packed_chunk(dataset: Any, corner: Corner) -> tuple[int, bytes] | None:
     """Return a chunk as it lies in the file, and which of its filters were left out; None if it was never written."""
+    # HDF5 does one thing at a time, whatever the file. All of h5py takes this lock by itself, but not this method
+    # before 3.16: threads that read other files would crash, or find undamaged chunks damaged.
+    phil = require("h5py._objects", "reading .h5", "hdf5").phil
     try:
-        mask, packed = dataset.id.read_direct_chunk(corner)
+        with phil:
+            mask, packed = dataset.id.read_direct_chunk(corner)
     except RuntimeError as error:
         if "not allocated" in str(error):
             return None
