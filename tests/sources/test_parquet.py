@@ -131,6 +131,8 @@ def test_a_null_is_named_by_column_row_group_and_row_with_the_cure(
         (pa.array([[1], [3, None]], pa.list_(pa.int8())), 1),
         (pa.array(["a", None]), 1),
         (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), 1),
+        (pa.array([[1, 2]] * 5 + [None] * 2, pa.list_(pa.int8(), 2)), 5),
+        (pa.array([None, [[1, 2]]], pa.list_(pa.list_(pa.int8(), 2), 1)), 0),
     ],
 )
 def test_nulls_within_lists_and_text_are_found_too(tmp_path: Path, values: Any, row: int) -> None:

@@ -1,8 +1,8 @@
 """Parquet files: columns as fields, row groups as chunks, decoded a few rows at a time."""
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
@@ -26,6 +26,7 @@ from penstock.sources.arrow.columns import (
     NullFoundError,
     check_column,
     fixed_values,
+    is_null_list,
     joined,
     null_error,
     varying_values,
@@ -245,7 +246,7 @@ def _damaged(problem: str, location: Location) -> DataError:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _file_errors(location: Location) -> Iterator[None]:
     """Make whatever pyarrow raises for a damaged file an error of ours."""
     try:
@@ -478,11 +479,25 @@ class ParquetLeaf(ArrowColumn):
         """Yield (first row, Arrow array): the column's rows of row groups from `row` on, a batch at a time."""
         reserved = self._reserved(numbers, context, is_coded=is_coded)
         rows = self.grid.chunk_rows if is_coded else self._batch_rows(numbers)
-        for batch in self._batches(numbers, rows, context, is_coded=is_coded):
-            # By name: with a column `a`, pyarrow also hands out one that is called `a.b`.
-            yield row, batch.column(self.name)
-            row += batch.num_rows
+        first = row
+        try:
+            for batch in self._batches(numbers, rows, context, is_coded=is_coded):
+                # By name: with a column `a`, pyarrow also hands out one that is called `a.b`.
+                yield row, batch.column(self.name)
+                row += batch.num_rows
+        except ValueError as error:
+            if not is_null_list(error):
+                raise
+            raise self._null(first + self._rows_before_error(numbers, context)) from None
         del reserved
+
+    def _rows_before_error(self, numbers: list[int], context: Context) -> int:
+        """Return how many rows of row groups can be decoded: only for a message."""
+        count = 0
+        with contextlib.suppress(ValueError):
+            for batch in self._batches(numbers, 1, context, is_coded=False):
+                count += batch.num_rows
+        return count
 
     def _batch_rows(self, numbers: Sequence[int]) -> int:
         """Return how many rows are decoded at once: so few that the longest would not take much."""
@@ -509,9 +524,11 @@ class ParquetLeaf(ArrowColumn):
                 return fixed_values(array, spec)
             return varying_values(array, spec, context.allocate)
         except NullFoundError as error:
-            found = row + error.row
-            group = int(self.grid.chunk_of(np.array([found]))[0])
-            raise null_error(self.file, self.name, f"row group {group}", found) from None
+            raise self._null(row + error.row) from None
+
+    def _null(self, row: int) -> DataError:
+        group = int(self.grid.chunk_of(np.array([row]))[0])
+        return null_error(self.file, self.name, f"row group {group}", row)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the decoded rows, and of the few that pyarrow is decoding."""

@@ -1,5 +1,6 @@
 """Arrow's columns as penstock's: numbers, fixed-size lists, lists, strings and binary."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.sources.reading.chunked import Coded
 
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """NumPy's names for the number types that Arrow calls otherwise."""
+_NULL_LIST = re.compile(r"Expected all lists to be of size=[1-9]\d* but index \d+ had size=0")
 
 
 def arrow() -> Any:
@@ -99,6 +101,11 @@ class NullFoundError(ValueError):
     def __init__(self, row: int) -> None:
         super().__init__(f"a null in row {row}")
         self.row = row
+
+
+def is_null_list(error: ValueError) -> bool:
+    """Return whether this is how older pyarrows read a null among the lists of one size of a Parquet file."""
+    return _NULL_LIST.search(str(error)) is not None
 
 
 def fixed_values(array: Any, spec: ArraySpec) -> Array:
