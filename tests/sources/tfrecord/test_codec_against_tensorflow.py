@@ -243,8 +243,19 @@ def test_tensors_are_byte_for_byte_those_of_serialize_tensor(number, shape):
             assert decoded.tobytes() == value.tobytes()
 
 
+def tensorflow_has(number):
+    """Return whether this TensorFlow has the type: 2.18 lacks the float8 types from 26 on."""
+    try:
+        tf.as_dtype(number)
+    except TypeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("number", [n for n in sorted(TYPE_NAMES) if n != 7])
 def test_tensors_of_make_tensor_proto_are_read(number):
+    if number >= 26 and not tensorflow_has(number):
+        pytest.skip("this TensorFlow has no such type")
     dtype = TensorFeature((), TYPE_NAMES[number]).dtype
     for value in (np.array([0, 1, 1], "int8").astype(dtype), np.ones((2, 3), "int8").astype(dtype)):
         proto = tf.make_tensor_proto(value, shape=value.shape)
@@ -274,6 +285,7 @@ def test_a_tensor_is_what_parse_tensor_makes_of_it(data):
             asked = TensorFeature((None,), TYPE_NAMES[number])
             assert reads(encode_example({"t": message}), {"t": asked}) is None
         return
+    assume(proto.dtype < 26 or tensorflow_has(proto.dtype))
     rank = len(proto.tensor_shape.dim)
     assume(rank <= 64)  # NumPy's limit
     number = QUANTIZED.get(proto.dtype, proto.dtype)
