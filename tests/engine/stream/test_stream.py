@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,47 @@ def test_importing_it_pulls_in_no_framework_and_no_format():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert Path(ps.__file__).with_name("py.typed").exists()
+
+
+SHARED = {
+    "arrays": lambda: ps.from_arrays(np.arange(40_000)).shuffle(seed=1).batch(3),
+    "texts": lambda: ps.from_arrays([str(number) for number in range(4000)]),
+    "a map at the hand-over": lambda: ps.from_arrays(np.arange(6000)).batch(3).map(lambda x: x + 0),
+    "a filter": lambda: ps.from_arrays(np.arange(6000)).filter(lambda x: x >= 0).batch(3),
+    "a generator": lambda: ps.from_generator(
+        lambda: iter(np.arange(6000)), ps.ArraySpec((), "int64")
+    ),
+}
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("make", SHARED.values(), ids=SHARED)
+def test_each_batch_goes_to_one_of_the_threads_that_share_a_stream(make, threads):
+    ds = make().with_options(threads=threads, processes=0)
+    with ds.stream(epoch=0) as stream:
+        expected = [str(element) for element in stream]
+    found = [[] for _ in range(4)]
+    failed = []
+    begin = threading.Barrier(4)
+
+    def take(mine):
+        begin.wait()
+        try:
+            for element in stream:
+                mine.append(str(element))
+                stream.state()
+        except BaseException as error:  # noqa: BLE001  # The test looks at it.
+            failed.append(error)
+
+    with ds.stream(epoch=0) as stream:
+        readers = [threading.Thread(target=take, args=(mine,)) for mine in found]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        assert stream.state()["epoch"] == 1
+    assert not failed
+    assert sorted(one for mine in found for one in mine) == sorted(expected)
+    # Each of them gets its batches in the order of the stream.
+    place = {one: number for number, one in enumerate(expected)}
+    assert all(mine == sorted(mine, key=place.__getitem__) for mine in found)
