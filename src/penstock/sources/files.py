@@ -38,7 +38,7 @@ FORMATS: dict[FormatName, Format] = {
     "raw": Format((".bin", ".raw"), "raw"),
     "hdf5": Format((".h5", ".hdf5"), "hdf5.arrays"),
     "zarr": Format((".zarr",), "zarr.arrays"),
-    "parquet": Format((".parquet",), "parquet"),
+    "parquet": Format((".parquet",), "parquet.columns"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
     "csv": Format((".csv", ".tsv"), "csv.first_look"),
     "text": Format((".txt",), "text"),

@@ -13,8 +13,8 @@ from tests.conformance import assert_same, run
 from tests.sources.arrow_columns import COLUMNS, COUNT
 from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite
-from tests.sources.test_parquet import DTYPES, table_of
-from tests.sources.test_parquet import TestText as ParquetText
+from tests.sources.parquet.test_columns import DTYPES, table_of
+from tests.sources.parquet.test_columns import TestText as ParquetText
 
 import penstock as ps
 from penstock.errors import DataError

@@ -1,0 +1,86 @@
+"""An open Parquet file, and the errors of one that can't be read."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.core.optional import require
+from penstock.errors import DataError, PenstockError
+from penstock.io.location import Location
+from penstock.io.reader import Reader
+from penstock.io.seekable import SeekableFile
+
+BUFFER_NBYTES = 1 << 18
+"""Read from the file at once for each column."""
+_LEAST_ITEMS = 1000  # Any footer may have lists of so many items.
+
+
+def where(name: str, number: int) -> str:
+    """Return the words for a column of a row group."""
+    return f"column {name!r} of row group {number}"
+
+
+def damaged(problem: str, location: Location) -> DataError:
+    """Return the error for a file that is not as it was written."""
+    return DataError(
+        problem,
+        file=str(location),
+        cure="It may be damaged or cut off: compare it with its original.",
+    )
+
+
+@contextlib.contextmanager
+def file_errors(location: Location) -> Iterator[None]:
+    """Make whatever pyarrow raises for a damaged file an error of ours."""
+    try:
+        yield
+    except (PenstockError, ImportError):
+        raise
+    except Exception as error:
+        if "encrypted" in str(error):
+            raise encrypted(location) from error
+        raise damaged(
+            f"can't be read as Parquet: {type(error).__name__}: {error}", location
+        ) from error
+
+
+def encrypted(location: Location) -> DataError:
+    """Return the error for a file that can't be read without a key."""
+    return DataError(
+        "is encrypted, or has columns that are",
+        file=str(location),
+        cure="Decrypt it with pyarrow first, and write it again.",
+    )
+
+
+class Handle:
+    """An open file for the use of one thread; the column `dictionary` comes with its dictionary, if it has one."""
+
+    def __init__(
+        self,
+        location: Location,
+        reader: Reader,
+        metadata: Any,
+        *,
+        verify: bool,
+        dictionary: str | None = None,
+    ) -> None:
+        require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet")
+        parquet = require("pyarrow.parquet", "reading .parquet", "parquet")
+        self.stream = SeekableFile(reader)
+        with file_errors(location):
+            self.file = parquet.ParquetFile(
+                self.stream,
+                metadata=metadata,
+                buffer_size=BUFFER_NBYTES,
+                pre_buffer=False,
+                read_dictionary=None if dictionary is None else [dictionary],
+                # An item has a few bytes at least: more items than that are a claim that would cost memory.
+                thrift_container_size_limit=max(_LEAST_ITEMS, location.size // 4),
+                page_checksum_verification=verify,  # Of the pages that have one.
+            )
+
+    def close(self) -> None:
+        """Close the file; its reader stays open, since it is not ours."""
+        self.file.close()
+        self.stream.close()

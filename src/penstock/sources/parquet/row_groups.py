@@ -1,0 +1,233 @@
+"""A column of a Parquet file: row groups as chunks, decoded a few rows at a time."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Ragged, Text
+from penstock.core.fields import Field
+from penstock.core.optional import require
+from penstock.core.rows import Context
+from penstock.core.spec import ArraySpec
+from penstock.errors import BudgetError, DataError
+from penstock.io.formats.parquet_pages import Pages, read_pages
+from penstock.io.location import Location
+from penstock.io.sizes import PIECE_NBYTES
+from penstock.memory import format_nbytes
+from penstock.sources.arrow.columns import (
+    NullFoundError,
+    fixed_values,
+    is_null_list,
+    joined,
+    null_error,
+    varying_values,
+)
+from penstock.sources.arrow.leaf import ArrowColumn
+from penstock.sources.parquet.handle import BUFFER_NBYTES, Handle, where
+from penstock.sources.reading.chunked import Coded, Grid, Values
+from penstock.sources.reading.open_files import reader_of
+from penstock.sources.reading.parts import Request, array_key
+
+BATCH_NBYTES = 1 << 21
+"""What is decoded at once: a row group may be far larger than the budget."""
+PAGE_COPIES = 3
+"""A page as it is stored and unpacked, and its values as they grow."""
+USUAL_NBYTES = 3 * BATCH_NBYTES
+"""What decoding usually takes besides: room for pages of up to 1 MB, as most writers make."""
+_LEAST_ROWS = 256  # Decoded at once: texts that are too long for that keep their dictionary.
+
+
+class ParquetLeaf(ArrowColumn):
+    """One column, decoded by pyarrow a row group at a time."""
+
+    column = 0
+    """The number of its leaf column in a row group."""
+    page_nbytes = 0
+    """The bytes that decoding takes besides, where there are large pages."""
+
+    def __init__(
+        self,
+        field: Field,
+        grid: Grid,
+        name: str,
+        location: Location,
+        locations: Sequence[Location],
+        request: Request,
+        metadata: Any,
+    ) -> None:
+        super().__init__(field, grid, file=str(location), key=array_key(locations, name))
+        self.name = name
+        self.location = location
+        self.direct = request.direct
+        self.verify = request.verify
+        self.metadata = metadata
+        self.how = "Parquet, decoded a row group at a time"
+        self._pages: dict[int, Pages] = {}
+        self._longest: dict[int, int] = {}
+        """By row group, the bytes of the longest word of its dictionary."""
+
+    def decode(self, start: int, stop: int, context: Context) -> Values:
+        """Return rows of whole row groups, decoded a few at a time."""
+        reader = reader_of(self.location, context, direct=self.direct)
+        groups = self.grid.chunk_of(np.array([start, stop - 1])).tolist()
+        numbers = list(range(groups[0], groups[1] + 1))
+        for number in numbers:
+            if number not in self._pages:
+                column = self.metadata.row_group(number).column(self.column)
+                self._pages[number] = read_pages(reader, column, where(self.name, number))
+        spec = self.field.spec
+        if not spec.is_fixed:
+            return self._varying(numbers, start, stop, context)
+        values = self.memory(stop - start, context)
+        done = start
+        for row, array in self._arrays(numbers, start, context, is_coded=False):
+            found = self._converted(array, spec, row, context)
+            if row + len(array) > stop or not isinstance(found, np.ndarray):
+                done = row + len(array)
+                break
+            values[row - start : row - start + len(array)] = found
+            done = row + len(array)
+        if done != stop:
+            raise self._too_short(done - start, start, stop)
+        return values
+
+    def _varying(self, numbers: Sequence[int], start: int, stop: int, context: Context) -> Values:
+        """Return texts or lists: texts with their dictionary where that is much shorter."""
+        columns: list[Text | Ragged | Coded] = []
+        row = start
+        try:
+            for is_coded, some in groupby(numbers, lambda number: self._is_coded(number, context)):
+                for at, array in self._arrays(list(some), row, context, is_coded=is_coded):
+                    found = self._converted(array, self.field.spec, at, context)
+                    assert not isinstance(found, np.ndarray)
+                    columns.append(found)
+                    row = at + len(array)
+        except BudgetError as error:
+            held = sum(column.nbytes for column in columns)
+            whole = held * (stop - start) // max(1, row - start)
+            if not whole or context.budget is None:
+                raise
+            raise BudgetError(
+                f"row group {numbers[0]} decodes to about {format_nbytes(whole)}, more than it was planned "
+                f"for. Write with_options(memory={context.budget + 3 * whole}), or more, or write the file "
+                "again with smaller row groups.",
+                is_final=True,
+            ) from error
+        if row != stop or not columns:
+            raise self._too_short(row - start, start, stop)
+        return joined(columns, context.allocate)
+
+    def _is_coded(self, number: int, context: Context) -> bool:
+        """Return whether texts of a row group keep their dictionary: expanded, they would be far larger."""
+        pages = self._pages[number]
+        if not self.field.spec.is_text or not pages.can_be_coded:
+            return False
+        column = self.metadata.row_group(number).column(self.column)
+        decoded = pages.num_coded * (pages.dictionary // max(1, pages.num_words))
+        if not pages.is_coded_first or decoded > 2 * column.total_uncompressed_size:
+            return True
+        if number not in self._longest:
+            batch = next(self._batches([number], 1, context, is_coded=True))
+            lengths = require("pyarrow.compute", "reading .parquet", "parquet").binary_length
+            words = batch.column(self.name)
+            words = getattr(words, "dictionary", words)
+            self._longest[number] = int(np.max(lengths(words).fill_null(0), initial=0))
+        return self._longest[number] > BATCH_NBYTES // _LEAST_ROWS
+
+    def _too_short(self, count: int, start: int, stop: int) -> DataError:
+        return DataError(
+            f"column {self.name!r} has {count} values where its footer says {stop - start}",
+            file=self.file,
+            row=start,
+            cure="It is damaged: write it again.",
+        )
+
+    def _handle(self, context: Context, *, is_coded: bool) -> Handle:
+        reader = reader_of(self.location, context, direct=self.direct)
+        # A handle for each thread: pyarrow releases the interpreter lock, so that threads can decode in parallel.
+        name = self.name if is_coded else None
+        return context.resources.get(
+            ("parquet", self.location.url, self.verify, threading.get_ident(), name),
+            lambda: Handle(
+                self.location, reader, self.metadata, verify=self.verify, dictionary=name
+            ),
+        )
+
+    def _batches(self, numbers: list[int], rows: int, context: Context, *, is_coded: bool) -> Any:
+        return self._handle(context, is_coded=is_coded).file.iter_batches(
+            batch_size=rows, row_groups=numbers, columns=[self.name], use_threads=False
+        )
+
+    def _arrays(
+        self, numbers: list[int], row: int, context: Context, *, is_coded: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (first row, Arrow array): the column's rows of row groups from `row` on, a batch at a time."""
+        reserved = self._reserved(numbers, context, is_coded=is_coded)
+        rows = self.grid.chunk_rows if is_coded else self._batch_rows(numbers)
+        first = row
+        try:
+            for batch in self._batches(numbers, rows, context, is_coded=is_coded):
+                # By name: with a column `a`, pyarrow also hands out one that is called `a.b`.
+                yield row, batch.column(self.name)
+                row += batch.num_rows
+        except ValueError as error:
+            if not is_null_list(error):
+                raise
+            raise self._null(first + self._rows_before_error(numbers, context)) from None
+        del reserved
+
+    def _rows_before_error(self, numbers: list[int], context: Context) -> int:
+        """Return how many rows of row groups can be decoded: only for a message."""
+        count = 0
+        with contextlib.suppress(ValueError):
+            for batch in self._batches(numbers, 1, context, is_coded=False):
+                count += batch.num_rows
+        return count
+
+    def _batch_rows(self, numbers: Sequence[int]) -> int:
+        """Return how many rows are decoded at once: so few that the longest would not take much."""
+        if self.field.spec.is_text:
+            pages = [self._pages[number] for number in numbers]
+            return min(
+                page.safe_rows(BATCH_NBYTES, self._longest.get(number))
+                for number, page in zip(numbers, pages, strict=True)
+            )
+        return max(1, BATCH_NBYTES // max(1, self.field.nbytes))
+
+    def _reserved(self, numbers: Sequence[int], context: Context, *, is_coded: bool) -> Any:
+        """Return memory of the budget that stands for what pyarrow takes, where that is more than usual."""
+        pages = [self._pages[number] for number in numbers]
+        nbytes = PAGE_COPIES * max(one.largest for one in pages)
+        if is_coded:  # As a page, as words, in a hash table, and as an array.
+            nbytes += 4 * max(one.dictionary for one in pages)
+        usual = max(USUAL_NBYTES, self.page_nbytes)
+        return context.allocate(nbytes) if nbytes > usual else None
+
+    def _converted(self, array: Any, spec: ArraySpec, row: int, context: Context) -> Values:
+        try:
+            if spec.is_fixed:
+                return fixed_values(array, spec)
+            return varying_values(array, spec, context.allocate)
+        except NullFoundError as error:
+            raise self._null(row + error.row) from None
+
+    def _null(self, row: int) -> DataError:
+        group = int(self.grid.chunk_of(np.array([row]))[0])
+        return null_error(self.file, self.name, f"row group {group}", row)
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the decoded rows, and of the few that pyarrow is decoding."""
+        chunk = self.chunk_nbytes
+        at_once = chunk + min(num_rows * self.field.nbytes, PIECE_NBYTES)
+        at_once = min(at_once, max(chunk, self.num_rows * self.field.nbytes))
+        under_way = 3 * min(at_once, BATCH_NBYTES) + 4 * BUFFER_NBYTES + self.page_nbytes
+        if not self.field.spec.is_fixed and not self.field.spec.is_text:
+            # One list may have all the values of its row group: each takes 4 bytes at least, and 4 for its
+            # levels, twice while these grow.
+            width = self.field.spec.numpy_dtype.itemsize
+            under_way += 2 * (max(4, width) + 4) * (chunk // width)
+        return (1 if self.field.spec.is_fixed else 2) * at_once + under_way
