@@ -159,13 +159,16 @@ def test_rows_that_grow_are_shuffled_or_refused_with_the_row_and_a_budget_for_it
             break
         except ps.BudgetError as error:
             message = str(error)
-            # A budget that was named does for the row that it was named for: the next one is longer.
-            size = float(re.search(r"with ([\d.]+) [KM]?B", message)[1])
-            found = re.search(r"The longest so far is row (\d+) of (\S+)", message)
+            # A budget that was named does for the row that it was named for: the next one is longer. Lines of
+            # text are counted before they are read, and named by their reader.
+            found = re.search(
+                r"The longest so far is row (\d+) of \S+ with [\d.]+ [KM]?B|a\.txt: line (\d+) has up to",
+                message,
+            )
             assert found is not None, message
-            assert int(found[1]) >= seen
-            assert size > 0
-            seen = int(found[1])
+            row = int(found[1] or found[2])
+            assert row >= seen
+            seen = row
             memory = named(error)
     else:
         pytest.fail(f"refused eight times, the last time with {memory}")

@@ -32,12 +32,12 @@ _LEAST_WINDOW = 1 << 16
 class Guarded(Iterator[Parcel]):
     """The parcels of a stream; a refusal on the way tells which budget would do, and what else would."""
 
-    def __init__(self, plan: Plan, flow: Flow, cursor: Cursor, context: Context) -> None:
+    def __init__(
+        self, plan: Plan, flow: Flow, cursor: Cursor, context: Context, account: Account
+    ) -> None:
         self._plan = plan
         self._sizes = context.sizes
-        self._account: Account | None = getattr(
-            getattr(context.allocate, "__self__", None), "account", None
-        )
+        self._account = account
         try:
             self._parcels = flow.parcels(cursor, context)
         except BudgetError as error:
@@ -60,7 +60,7 @@ class Guarded(Iterator[Parcel]):
 
     def _explained(self, error: BudgetError) -> BudgetError:
         need, is_whole = enough(self._plan, self._sizes, error)
-        others = 0 if self._account is None else _others(self._plan, self._account)
+        others = _others(self._plan, self._account)
         text = f"{str(error).split(' Write with_options(')[0]}"
         longest = _longest(self._plan, self._sizes)
         if longest:

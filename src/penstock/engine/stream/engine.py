@@ -111,7 +111,7 @@ class Engine:
             for error in node.skipped_files:
                 # A copy: an error that is raised gets a note and a traceback, not meant for the next stream.
                 self.skipped.add(copy.copy(error))
-        self.source = refusal.Guarded(plan, flow, cursor, context)
+        self.source = refusal.Guarded(plan, flow, cursor, context, self.account)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
         if self.threads is None or isinstance(flow, Segment):
