@@ -259,7 +259,8 @@ class Stream(Closing):
         place, element = self._place, self._count
         cursor = place.start
         if place.parcel is not None:
-            element = min(element, place.first + place.parcel.size)
+            # Another thread may be about to count what it took of the parcel before, or of the one after.
+            element = max(place.first, min(element, place.first + place.parcel.size))
             cursor = place.parcel.cursor_after(element - place.first)
         state = State(self._fingerprint, self._epoch, element, cursor)
         return state.at_end if is_at_end else state
