@@ -166,9 +166,8 @@ def state_of(ds, count):
 def go_on(ds, state):
     """Take what there is, but not for ever."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ps.PenstockWarning
-        )  # That a shuffle has more than one window.
+        # That a shuffle has more than one window.
+        warnings.simplefilter("ignore", ps.PenstockWarning)
         with ds.stream(state=state) as stream:
             return list(itertools.islice(stream, 3 * NUM_ROWS))
 

@@ -71,9 +71,8 @@ def test_a_budget_below_that_is_refused_before_the_first_batch(
     ) as refused:
         tight.stream()
     named = int(re.search(r"memory=(\d+)\)", str(refused.value))[1])
-    if (
-        0 in ds.node.cache_nbytes().values()
-    ):  # A cache of nobody knew how many rows: they were counted.
+    # A cache of nobody knew how many rows: they were counted.
+    if 0 in ds.node.cache_nbytes().values():
         assert named > need
     else:
         assert named == need
@@ -267,9 +266,8 @@ def test_an_array_larger_than_the_cgroup_is_streamed_within_the_budget(tmp_path:
     num_rows = 1_500_000_000 // 4096
     path = tmp_path / "big.f4"
     with path.open("wb") as file:
-        file.truncate(
-            num_rows * 4096
-        )  # Sparse: it takes no disk, but pages of cache when it is read.
+        # Sparse: it takes no disk, but pages of cache when it is read.
+        file.truncate(num_rows * 4096)
     found = measured(STREAM_A_LARGE_ARRAY, path, num_rows, limit=300_000_000)
     assert found["rows"] == num_rows
     assert found["peak"] <= 64_000_000

@@ -192,9 +192,8 @@ def swap_folders(new: Path, path: Path, discard: Callable[[Path], None]) -> None
     """
     fd = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), is_private=True)
     try:
-        lock(
-            fd.number, path
-        )  # So that no cleaner takes it for a leftover while it may have to come back.
+        # So that no cleaner takes it for a leftover while it may have to come back.
+        lock(fd.number, path)
         if _exchange(new, path):
             old = new
         else:

@@ -123,9 +123,8 @@ class ArrayFile:
         """Close the file, and remove it unless it is finished."""
         # Else it was closed before, or is the parent's, in a forked child.
         is_ours = self._descriptor.number >= 0
-        with contextlib.suppress(
-            OSError
-        ):  # Some disks say only now what failed; what is finished was synced.
+        # Some disks say only now what failed; what is finished was synced.
+        with contextlib.suppress(OSError):
             self._descriptor.close()
         if is_ours and not is_finished:
             with contextlib.suppress(OSError):

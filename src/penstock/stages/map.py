@@ -34,9 +34,8 @@ from penstock.stages.base.results import Results
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
-_LARGE_BLANK = (
-    1 << 24
-)  # Zeros that are only shown to a function take no memory if there are more than these.
+# Zeros that are only shown to a function take no memory if there are more than these.
+_LARGE_BLANK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)

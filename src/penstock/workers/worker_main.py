@@ -129,9 +129,8 @@ class Worker:
             self._works_on_copies = True
             self._channel.send(pack(("kept",), dumps=pickle.dumps))
         for stream in (sys.stdout, sys.stderr):
-            with suppress(
-                AttributeError, ValueError, OSError
-            ):  # the user's code may have closed it
+            # the user's code may have closed it
+            with suppress(AttributeError, ValueError, OSError):
                 stream.flush()
         self._channel.send(frame)
         frame.close()

@@ -65,9 +65,8 @@ def test_columns_of_another_type_than_the_schema_says_are_refused(tmp_path: Path
     with open_reader(expand(path)[0]) as reader:
         check_footer(reader, nbytes)
     start = len(data) - 8 - nbytes
-    place = data.rindex(
-        b"\x1c\x15\x04", start
-    )  # The metadata of the column begins with its type, an int64.
+    # The metadata of the column begins with its type, an int64.
+    place = data.rindex(b"\x1c\x15\x04", start)
     data[place + 2] = 0x0C
     path.write_bytes(data)
     with (

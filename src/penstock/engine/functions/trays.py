@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from penstock import workers
 
 _INDEX_NBYTES = 8  # An int64: the number of a row, where it starts, how long it is.
-_ARRAY_NBYTES = (
-    2 * ALIGNMENT
-)  # The gaps that an array can make, and the one offset more than there are rows.
+# The gaps that an array can make, and the one offset more than there are rows.
+_ARRAY_NBYTES = 2 * ALIGNMENT
 
 
 def rows_per_tray(node: FunctionNode, nbytes: int) -> int:

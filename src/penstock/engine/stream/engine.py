@@ -235,9 +235,8 @@ class Engine:
         except RuntimeError:  # The interpreter is about to end.
             self.close()
             return
-        if not any(
-            crew.is_own for crew in self.threads.crews
-        ):  # Else it would wait for this very thread.
+        # Else it would wait for this very thread.
+        if not any(crew.is_own for crew in self.threads.crews):
             done.acquire(timeout=1.5 * GRACE_SECONDS)
 
     def stop(self) -> None:

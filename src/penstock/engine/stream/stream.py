@@ -124,9 +124,8 @@ class Stream(Closing):
                     self._count += 1
                     return element
                 with self._own_turn():
-                    if (
-                        self._elements is elements
-                    ):  # Else another thread went on to the next parcel.
+                    # Else another thread went on to the next parcel.
+                    if self._elements is elements:
                         self._advance()
         except BaseException:
             self.close()

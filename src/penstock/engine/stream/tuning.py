@@ -145,9 +145,8 @@ class Tuner:
         before = self._value(name)
         if name == "threads":
             self._threads.resize(value)
-            self._threads.ahead = max(
-                self._threads.ahead, value + 1
-            )  # Else some threads have nothing to do.
+            # Else some threads have nothing to do.
+            self._threads.ahead = max(self._threads.ahead, value + 1)
         else:
             self._threads.ahead = value
         self.decisions.append(f"{name} {before} -> {value} after {at_seconds:.1f} s: {why}")

@@ -11,9 +11,8 @@ from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
 _WINDOW_NBYTES = 1 << 12
-_MOST_HEADER_NBYTES = (
-    1 << 20
-)  # A longer one is taken for damage: it has two values of a column at most.
+# A longer one is taken for damage: it has two values of a column at most.
+_MOST_HEADER_NBYTES = 1 << 20
 _SLACK = (
     128  # Old writers leave the header of the dictionary out when they count the bytes of a column.
 )

@@ -42,9 +42,8 @@ from penstock.sources.reading.parts import (
     each_field,
 )
 
-_MOST_SAMPLE_NBYTES = (
-    16 << 20
-)  # Of one batch it is measured how long words are, when a file is opened.
+# Of one batch it is measured how long words are, when a file is opened.
+_MOST_SAMPLE_NBYTES = 16 << 20
 _MOST_KEPT_NBYTES = 1 << 20  # Of dictionaries that a handle keeps from one read to the next.
 
 

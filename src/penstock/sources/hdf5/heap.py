@@ -26,9 +26,8 @@ REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """How long a value is, which heap it lies in, and its number there."""
 _HEAD = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HHIQ")
-_WHOLE_NBYTES = (
-    1 << 16
-)  # Heaps up to this size are read whole; larger ones have few values, or one.
+# Heaps up to this size are read whole; larger ones have few values, or one.
+_WHOLE_NBYTES = 1 << 16
 _CHECKED_NBYTES = 1 << 20
 _CURE = "It is damaged: copy it again from its original."
 
@@ -105,9 +104,8 @@ def values_of(
         raise _wrong(where.dataset, where.file, start + int(too_long[0]), problem)
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(nbytes, out=offsets[1:])
-    data = allocate(
-        int(offsets[-1])
-    )  # Before any value is read: it is refused if there is no room.
+    # Before any value is read: it is refused if there is no room.
+    data = allocate(int(offsets[-1]))
     heaps = _Heaps(where, start)
     heaps.fill(references, nbytes, data, offsets)
     if not spec.is_text:

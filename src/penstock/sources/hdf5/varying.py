@@ -120,9 +120,8 @@ def decode_varying(
         has_fill = bool((references["address"] == 0).any()) and _has_fill(dataset)
         if where is None or reader is None or not is_plain or has_fill:
             width = 1 if spec.is_text else spec.numpy_dtype.itemsize
-            context.allocate(
-                int((lengths_of(references) * width).sum())
-            )  # Raises if there is no room.
+            # Raises if there is no room.
+            context.allocate(int((lengths_of(references) * width).sum()))
             rows = _as_text(dataset, spec)[start:stop].tolist()
             return column_of(rows, spec, context.allocate, aligned=False)
     return values_of(references, start, spec, where, context.allocate)

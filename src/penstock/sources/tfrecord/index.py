@@ -111,9 +111,8 @@ def _load(location: Location, *, verify: bool) -> Index | None:
         path = _path(location, verify=verify)
         if path is None:
             return None
-        most = (
-            location.size // FRAME_NBYTES + 1
-        )  # Entries; a file that claims more is not believed.
+        # Entries; a file that claims more is not believed.
+        most = location.size // FRAME_NBYTES + 1
         if path.stat().st_size > _HEADER_NBYTES + 8 * (most + 1):
             return None
         saved = np.frombuffer(path.read_bytes()[_HEADER_NBYTES:], "<i8").astype(np.int64)

@@ -100,9 +100,8 @@ class Packing:
         packers = [number for number, codec in enumerate(self.codecs) if codec["id"] in _PACKERS]
         for number in range(len(self.codecs) - 1, -1, -1):
             codec = self.codecs[number]
-            if (
-                codec["id"] in _SUMS
-            ):  # Before or behind the bytes: what is packed begins with either.
+            # Before or behind the bytes: what is packed begins with either.
+            if codec["id"] in _SUMS:
                 is_first = (
                     codec.get("location", "end" if codec["id"] == "crc32c" else "start") == "start"
                 )
@@ -132,9 +131,8 @@ def packing_of(array: Any) -> Packing:
     """Return how the chunks of an array are packed."""
     codecs = codecs_of(array)
     itemsize = max(1, np.dtype(array.dtype).itemsize)
-    if (
-        array.filters
-    ):  # They may widen each value before it is packed, up to the widest number there is.
+    # They may widen each value before it is packed, up to the widest number there is.
+    if array.filters:
         itemsize = max(itemsize, _WIDEST_NBYTES)
     nbytes = math.prod(array.chunks) * itemsize
     if array.metadata.zarr_format == 2:

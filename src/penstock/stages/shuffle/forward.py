@@ -20,9 +20,8 @@ from penstock.errors import warn_user
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage, StageFlow
 
-_LARGE_NBYTES = (
-    1 << 30
-)  # A larger window is planned as a usual one, if the number of rows is not known.
+# A larger window is planned as a usual one, if the number of rows is not known.
+_LARGE_NBYTES = 1 << 30
 _USUAL_NBYTES = 1 << 26
 _TAIL = 4  # Less than this part of a window is not a window of its own.
 # Rows that differ in size are gathered in portions, so that only one of these is there several times.
@@ -182,9 +181,8 @@ class _Window:
             out.copy_from(self.portions[0][0], rows)
             return
         owners = np.searchsorted(self.ends, rows, side="right")
-        by_owner = np.argsort(
-            owners, kind="stable"
-        )  # Few different numbers: a sort by counting them.
+        # Few different numbers: a sort by counting them.
+        by_owner = np.argsort(owners, kind="stable")
         cuts = np.searchsorted(owners[by_owner], np.arange(len(self.ends) + 1))
         for number in np.unique(owners).tolist():
             block, size = self.portions[number]

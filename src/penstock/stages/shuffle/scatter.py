@@ -33,9 +33,8 @@ from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
 
 _BUCKET_NBYTES = 64 << 20
-_CHUNK_NBYTES = (
-    16 << 20
-)  # Read at once while scattering: large enough that a bucket gets long runs.
+# Read at once while scattering: large enough that a bucket gets long runs.
+_CHUNK_NBYTES = 16 << 20
 _PIECE_NBYTES = 4 << 20
 
 
