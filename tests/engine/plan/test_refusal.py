@@ -4,6 +4,7 @@ import gc
 import random
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.chains import any_chain
 
 import penstock as ps
+from penstock.engine.plan import refusal
 
 
 def named(error: ps.BudgetError) -> int:
@@ -206,3 +208,16 @@ def test_smaller_batches_and_a_folder_are_named_where_they_help():
     with pytest.raises(ps.BudgetError) as refused:
         run(ps.from_arrays(x), 1000)
     assert "smaller" not in str(refused.value)
+
+
+def test_a_refusal_does_not_look_at_rows_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusal, "_LOOK_SECONDS", 0.2)
+
+    def endless() -> Iterator[np.ndarray]:
+        while True:
+            yield np.zeros(1000, "f4")
+
+    ds = ps.from_generator(endless, ps.ArraySpec((1000,), "float32")).cache()
+    message = r"or more at least, since there may be more rows than were looked at"
+    with pytest.raises(ps.BudgetError, match=message):
+        run(ds, "2MB")

@@ -7,6 +7,7 @@ cache in memory shall keep, and how large those rows are that turned out longer 
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 from penstock.core.clock import Clock
@@ -26,6 +27,7 @@ from penstock.stages.shuffle.stage import resized
 from penstock.stages.window import SeriesWindows
 
 _LOOK_NBYTES = 1 << 18  # The blocks of a flow that is only looked at.
+_LOOK_SECONDS = 30.0  # How long rows are looked at: a refusal should not take as long as an epoch.
 _LEAST_WINDOW = 1 << 16
 
 
@@ -105,6 +107,7 @@ def enough(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> tuple[
 def _count(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
     """Return the bytes of caches and windows that nobody knew the size of, by reading what they shall keep."""
     total, most = 0, host_nbytes()
+    until = monotonic() + _LOOK_SECONDS
     is_whole = True
     counted: set[int] = set()
     for node in walk(plan.node):
@@ -115,21 +118,22 @@ def _count(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
             counted.add(store)
             with _Look(plan, sizes) as context:
                 try:
-                    total += node.count_nbytes(context, most)
+                    total += node.count_nbytes(context, most, until)
                 except BudgetError:
                     is_whole = False
         elif isinstance(node, ShuffledFlow) and node.planned_nbytes < node.window_nbytes:
             with _Look(plan, sizes) as context:
-                total += node.count_nbytes(context, most)
+                total += node.count_nbytes(context, most, until)
         elif isinstance(node, BatchedFlow) and any(field.planned for field in node.fields):
             with _Look(plan, sizes) as context:
                 num_rows = 0
                 for parcel in node.input.parcels(None, context):
                     num_rows += parcel.size
-                    if num_rows >= node.batch_size or num_rows * node.input.row_nbytes > most:
+                    is_enough = num_rows * node.input.row_nbytes > most or monotonic() > until
+                    if num_rows >= node.batch_size or is_enough:
                         break
                 sizes.seen.setdefault(id(node), Seen()).batch_rows = min(num_rows, node.batch_size)
-        is_whole = is_whole and total <= most
+        is_whole = is_whole and total <= most and monotonic() <= until
     return total, is_whole
 
 

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -246,14 +247,17 @@ class FlowInMemory(CacheFlow):
         chunk = self.block_nbytes(rows_per_block(self, _CHUNK_NBYTES))
         return max(1, whole * chunk + (self.block_nbytes(rest) if rest else 0))
 
-    def count_nbytes(self, context: Context, most: int) -> int:
-        """Return the bytes that the rows will take, after reading all of them and keeping none; stop past `most`."""
+    def count_nbytes(self, context: Context, most: int, until: float) -> int:
+        """Return the bytes that the rows will take, after reading all of them and keeping none.
+
+        Stop past `most` bytes, and at the time `until` of `monotonic`.
+        """
         num_rows = values = 0
         for parcel in self.input.parcels(None, context.of_epoch(0)):
             num_rows += parcel.size
             values += int(varying_nbytes(parcel.block, parcel.size).sum())
             nbytes = self._packed_nbytes(num_rows, values)
-            if nbytes > most:
+            if nbytes > most or monotonic() > until:
                 return nbytes
         return self._packed_nbytes(num_rows, values)
 

@@ -6,6 +6,7 @@ end, if it is less than a quarter of a window, belongs to the window before it: 
 
 from collections.abc import Hashable, Iterator
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -104,13 +105,16 @@ class ShuffledFlow(StageFlow):
         own = window + portion + 2 * max(block_nbytes, self.block_nbytes(1))
         return own + self.input.holds_nbytes(block_nbytes, ahead)
 
-    def count_nbytes(self, context: Context, most: int) -> int:
-        """Return the bytes that the largest window will have beyond what is planned, after reading the rows for it."""
+    def count_nbytes(self, context: Context, most: int, until: float) -> int:
+        """Return the bytes that the largest window will have beyond what is planned, after reading the rows for it.
+
+        Stop at the time `until` of `monotonic`.
+        """
         window = min(self.window_nbytes, most)
         total = 0
         for parcel in self.input.parcels(None, context):
             total += int(self.sizes(parcel).sum())
-            if total > window + window // _TAIL:
+            if total > window + window // _TAIL or monotonic() > until:
                 break
         total += self.portion_nbytes  # The last portion has room for more.
         return max(0, min(total, window + window // _TAIL) - self.planned_nbytes)
