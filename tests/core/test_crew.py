@@ -1,6 +1,10 @@
 """Threads that start together, are counted, and are all waited for."""
 
+import dis
+import sys
 import threading
+import time
+from types import FrameType
 
 import pytest
 
@@ -80,3 +84,58 @@ def test_when_the_system_refuses_a_thread_start_says_so_and_join_still_returns()
     crew.start(["crew-a"], lambda: None)
     crew.join()
     assert len(crew) == 1
+
+
+@pytest.mark.parametrize("pause", [0, 0.01])
+def test_ctrl_c_at_any_moment_of_start_loses_no_thread(
+    monkeypatch: pytest.MonkeyPatch, pause: float
+):
+    """It strikes after the first call in `start`, then after the second, and so on: only there does Python let it."""
+    start, joined, late = threading.Thread.start, [], []
+
+    def slow_start(self: threading.Thread) -> None:
+        """Threads come up while `join` is under way, if it does not wait for them."""
+        time.sleep(0.02)
+        late.extend([self.name] if self.name in joined else [])
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", slow_start)
+    num_strikes, struck = 0, True
+    while struck:
+        crew, told, ended, calls = Crew(), threading.Event(), [], iter(range(num_strikes, -1, -1))
+        names = [f"crew-{num_strikes}-a", f"crew-{num_strikes}-b"]
+        struck, last = False, ""
+
+        def strike(frame: FrameType, event: str, _: object, *, calls=calls):
+            nonlocal struck, last
+            if frame.f_code is not Crew.start.__code__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                before, last = last, dis.opname[frame.f_code.co_code[frame.f_lasti]]
+                if before.startswith("CALL") and next(calls, None) == 0:
+                    struck = True
+                    raise KeyboardInterrupt
+            return strike
+
+        def target(*, told=told, ended=ended) -> None:
+            told.wait()
+            ended.append(threading.current_thread().name)
+
+        before = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            crew.start(names, target)
+        except KeyboardInterrupt:
+            num_strikes += 1
+        finally:
+            sys.settrace(before)
+        told.set()
+        time.sleep(pause)
+        crew.join()
+        joined += names
+        assert sorted(ended) in ([], names)
+        assert not [one.name for one in threading.enumerate() if one.name in names]
+    assert num_strikes >= 5
+    assert sorted(ended) == names  # Nothing struck the last time.
+    assert not late

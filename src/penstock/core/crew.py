@@ -11,7 +11,7 @@ class Crew:
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
-        self._starts: list[_thread.LockType] = []
+        self._starts: list[tuple[_thread.LockType, int]] = []
         self._lock = threading.Lock()
         self._num_ended = 0
         self._when_all_ended: Callable[[], None] | None = None
@@ -50,9 +50,11 @@ class Crew:
             finally:
                 is_done.release()
 
-        _thread.start_new_thread(start, ())
-        # If Ctrl-C strikes right here, the threads start all the same, and find that they were told to end.
-        self._starts.append(is_done)
+        # One call, which starts a thread and lists its lock: Ctrl-C strikes between two calls, never within
+        # one. After it, the threads start whatever strikes, and `settle` waits for that.
+        self._starts.extend(
+            zip((is_done,), map(_thread.start_new_thread, (start,), ((),)), strict=True)
+        )
         with is_done:
             pass
         if errors:
@@ -80,7 +82,7 @@ class Crew:
 
     def settle(self) -> None:
         """Wait until all requested threads have started, or failed to: Ctrl-C may have ended `start` early."""
-        for is_done in self._starts:
+        for is_done, _ in self._starts:
             with is_done:
                 pass
 
@@ -91,6 +93,7 @@ class Crew:
         """
         self.settle()
         others = [one for one in self._threads if one is not threading.current_thread()]
+        self.settle()  # Some may have been listed since by another thread, and a thread is listed before it starts.
         for thread in others:
             thread.join(None if until is None else max(0.0, until - monotonic()))
         return [one for one in others if one.is_alive()]
