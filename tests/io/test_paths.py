@@ -1,5 +1,6 @@
 """From what a user writes to the files that are meant, or an error that helps."""
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import AccessError, MissingFileError, NotAFileError
+import penstock as ps
+from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError
 from penstock.io.paths import expand
 
 
@@ -156,12 +158,40 @@ def test_no_permission_is_named(without_privileges, tmp_path_factory):
     (folder / "x.npy").chmod(0)
     with without_privileges(), pytest.raises(AccessError, match="no permission to read it"):
         expand(folder / "x.npy")
+
+
+@pytest.mark.parametrize(
+    "path", [".", "*.npy", "**/*.npy", "x.npy", "gone.npy", "deep/x.npy", "manifest.json"]
+)
+@pytest.mark.parametrize("read", [expand, ps.from_files, ps.from_tfrecord])
+def test_a_folder_that_may_not_be_looked_into_is_named(
+    without_privileges, tmp_path_factory, path, read
+):
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "x.npy").write_bytes(b"1")
+    with contextlib.suppress(DataError):
+        read(folder / path)  # Modules that it needs may lie where only this user may look.
     folder.chmod(0)
     try:
-        with without_privileges(), pytest.raises(PermissionError):
-            expand(folder)
+        with without_privileges(), pytest.raises(AccessError, match=r": .*chmod \+"):
+            read(folder / path)
     finally:
         folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("read", [expand, ps.from_files, ps.from_tfrecord])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{}/" + "x" * 300,
+        "{}/" + "x" * 300 + "*",
+        "{}" + "/long" * 2000,
+        "~nobody-of-this-name/x.npy",
+    ],
+)
+def test_a_path_that_no_file_can_have_is_an_error_of_ours(folder, path, read):
+    with pytest.raises(DataError, match=r"too long|no such file|nothing matches"):
+        read(path.format(folder))
 
 
 def test_a_pipe_is_refused_at_once(folder):

@@ -28,6 +28,11 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
         raise ValueError(f"{name} must be {shown}, got {value!r}.")
 
 
+def at_home(path: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` and `~name` replaced; of a user that nobody knows, it is a plain name."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for such a user.
+
+
 def local_path(name: str, value: str | os.PathLike[str]) -> Path:
     """Return an absolute path; raise if it is none that a file can have."""
     text = os.fspath(value)
@@ -35,4 +40,4 @@ def local_path(name: str, value: str | os.PathLike[str]) -> Path:
         raise TypeError(f"{name} must be a str or a path, got {value!r:.80}.")
     if "\0" in text:
         raise ValueError(f"{name} must not have a NUL character in it, got {text!r:.200}.")
-    return Path(text).expanduser().absolute()
+    return at_home(text).absolute()

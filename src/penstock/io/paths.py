@@ -3,10 +3,10 @@
 import copy
 import os
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
+from penstock.core.arguments import at_home
 from penstock.core.lazy import lazy
 from penstock.errors import DataError
 from penstock.io.local.listing import list_local
@@ -83,6 +83,11 @@ def expand(
     return list(found.values())
 
 
+def is_folder(paths: PathLike | Iterable[PathLike]) -> bool:
+    """Return whether this is one path, of a folder on this machine; False where this user may not look."""
+    return isinstance(paths, str | os.PathLike) and os.path.isdir(at_home(paths))  # noqa: PTH112
+
+
 def _own_options(options: object) -> Mapping[str, Any]:
     """Return a copy, which later changes of the user's dict do not reach."""
     if options is None:
@@ -126,4 +131,4 @@ def _local_path(path: str) -> str | None:
     if is_url(path) and not os.path.lexists(path):  # a local name may contain ::
         return None
     # Absolute, so that it means the same in a worker process; links are not resolved.
-    return str(Path(path).expanduser().absolute())
+    return str(at_home(path).absolute())

@@ -79,7 +79,7 @@ def read_journal(folder: Path) -> Journal | None:
     """Return the journal of a folder, without lines that are cut off or damaged; None if it has none of ours."""
     try:
         text = (folder / NAME).read_bytes()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path with a null byte in it.
         return None
     first, *lines = text.split(b"\n")
     try:

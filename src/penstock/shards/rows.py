@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.core.arguments import at_home
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
 from penstock.core.spec import plain_dtype
@@ -40,12 +41,11 @@ def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> File
     if not isinstance(paths, str | os.PathLike):
         return None
     text = os.fspath(paths)
+    folder = str(at_home(text))
     if text.rpartition("/")[2] == NAME:
         folder = text.rpartition("/")[0] or "."
-    elif (Path(text).expanduser() / NAME).is_file():
-        folder = str(Path(text).expanduser())
-    else:
-        if journal.read_journal(Path(text).expanduser()) is not None:
+    elif not os.path.isfile(f"{folder}/{NAME}"):  # noqa: PTH113  # Path.is_file raises where this user may not look.
+        if journal.read_journal(Path(folder)) is not None:
             raise DataError(
                 "this folder was never finished: whatever wrote it was interrupted",
                 file=text,

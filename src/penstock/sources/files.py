@@ -1,22 +1,20 @@
 """from_files: finds the files and their format. Each format is read by a module of its own."""
 
 import importlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
-from penstock.core.arguments import one_of
+from penstock.core.arguments import at_home, one_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.errors import DataError, MissingFileError, warn_user
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
-from penstock.io.paths import PathLike, expand
+from penstock.io.paths import PathLike, expand, is_folder
 from penstock.shards.rows import open_written
 from penstock.sources.reading.parts import Request, left_out_words
 
@@ -106,11 +104,11 @@ def _listed(
     suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
     bad = request.skipped if request.skip else None
     listed = partial(expand, paths, storage_options=request.storage_options, skipped=bad)
-    is_folder = isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir()
+    one_folder = is_folder(paths)
     try:
         found = listed(suffixes=suffixes, recursive=format == "images")
     except MissingFileError:
-        if not is_folder or format == "images":
+        if not one_folder or format == "images":
             raise
         try:
             # Without a format: folders of images, one folder a class. With one: files of any ending.
@@ -119,7 +117,7 @@ def _listed(
         except MissingFileError:
             pass
         raise
-    return _without_notes(str(paths), found, listed) if is_folder and format is None else found
+    return _without_notes(str(paths), found, listed) if one_folder and format is None else found
 
 
 def _without_notes(
@@ -150,7 +148,7 @@ def _without_notes(
 
 def _warn_of_images(folder: str, found: Sequence[Location]) -> None:
     """Warn if a file of another format hides folders of images."""
-    inside = islice(Path(folder).expanduser().glob("*/*"), _MOST_LOOKED_AT)
+    inside = islice(at_home(folder).glob("*/*"), _MOST_LOOKED_AT)
     hidden = [str(path) for path in inside if path.suffix.lower() in FORMATS["images"].suffixes]
     if hidden:
         text = (

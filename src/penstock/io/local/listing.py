@@ -31,7 +31,8 @@ def list_local(path: str, selection: Selection) -> list[Location]:
 
 def is_store(path: str) -> bool:
     """Return whether a folder is one thing that is read as a whole: a Zarr array or group."""
-    return path.endswith(".zarr") or any((Path(path) / mark).exists() for mark in STORE_MARKS)
+    # By os.path: Path.exists raises where this user may not look.
+    return path.endswith(".zarr") or any(os.path.exists(f"{path}/{mark}") for mark in STORE_MARKS)  # noqa: PTH110
 
 
 def _locate(path: str, found: os.stat_result) -> Location:
@@ -40,11 +41,15 @@ def _locate(path: str, found: os.stat_result) -> Location:
         cure = "Name a plain file; to read a stream, use from_generator."
         raise NotAFileError("this is a pipe, socket or device", file=path, cure=cure)
     mode = os.R_OK | (os.X_OK if is_directory else 0)
-    if not os.access(path, mode, effective_ids=os.access in os.supports_effective_ids):
+    if not _may(path, mode):
         raise read_failure(PermissionError(errno.EACCES, ""), file=path)
     size = 0 if is_directory else found.st_size
     version = found.st_mtime_ns
     return Location(path, size, mtime_ns=version, is_directory=is_directory, inode=found.st_ino)
+
+
+def _may(path: str | Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _is_special(found: os.stat_result) -> bool:
@@ -80,8 +85,7 @@ def _walk(folder: str, selection: Selection, seen: set[tuple[int, int]]) -> Iter
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries)
     except OSError as error:
-        cure = f"Let this user list it (chmod +rx {folder})."
-        raise AccessError("the folder cannot be listed", file=folder, cure=cure) from error
+        raise _closed(folder) from error
     for name in names:
         path = f"{folder.rstrip('/')}/{name}"
         if not selection.may_enter(name):
@@ -95,6 +99,11 @@ def _walk(folder: str, selection: Selection, seen: set[tuple[int, int]]) -> Iter
                 yield _locate(path, found)
         except DataError as error:
             selection.missed(error)
+
+
+def _closed(folder: str) -> AccessError:
+    cure = f"Let this user list it (chmod +rx {folder})."
+    return AccessError("the folder cannot be listed", file=folder, cure=cure)
 
 
 def _list_glob(pattern: str, selection: Selection) -> list[Location]:
@@ -116,16 +125,19 @@ def _list_glob(pattern: str, selection: Selection) -> list[Location]:
     raise _missing(pattern, is_pattern=True)
 
 
-def _missing(path: str, *, is_pattern: bool = False) -> MissingFileError:
+def _missing(path: str, *, is_pattern: bool = False) -> DataError:
     """Return the error for a path that does not exist, with the names that do."""
-    if Path(path).is_symlink():
+    # By os.path: methods of Path raise where this user may not look, and for names that are too long.
+    if os.path.islink(path):  # noqa: PTH114
         target = Path(path).readlink()
         cure = "Make the link point to the file."
         return MissingFileError(f"a link to {target}, which is not there", file=path, cure=cure)
     problem = "nothing matches" if is_pattern else "there is no such file"
     folder = Path(path).parent
-    while not folder.is_dir() and folder != folder.parent:
+    while not os.path.isdir(folder) and folder != folder.parent:  # noqa: PTH112
         folder = folder.parent
+    if not _may(folder, os.R_OK | os.X_OK):
+        return _closed(str(folder))
     names = _names(str(folder), like=Path(path).name)
     cure = f"{folder} holds {names}." if names else f"{folder} is empty."
     if str(folder) != str(Path(path).parent):

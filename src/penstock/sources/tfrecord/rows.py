@@ -2,12 +2,10 @@
 
 import bisect
 import itertools
-import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from penstock.errors import BudgetError, DataError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.open import describe_reading
-from penstock.io.paths import PathLike, expand
+from penstock.io.paths import PathLike, expand, is_folder
 from penstock.io.reader import Range, Reader
 from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 from penstock.memory import allocate_plain, format_nbytes
@@ -91,7 +89,7 @@ def open_records(
 ) -> Files:
     """Return the files that `paths` names, and how each is packed."""
     locations = expand(paths, storage_options=storage_options)
-    if isinstance(paths, str | os.PathLike) and Path(paths).expanduser().is_dir():
+    if is_folder(paths):
         # Without the descriptions beside them. Endings are no help: train.tfrecord-00000-of-00008.
         records = [one for one in locations if "tfrec" in one.name.lower()]
         locations = [one for one in records if one.suffix not in _BESIDE] or records or locations
