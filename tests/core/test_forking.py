@@ -25,7 +25,7 @@ pytestmark = [
     ),  # JAX, if an earlier test started it
 ]
 SCALAR = ps.ArraySpec((), "int64")
-NUM_FORKS = 4
+NUM_FORKS = 2
 CHILD_SECONDS = 30
 
 

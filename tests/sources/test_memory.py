@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-NUM_ROWS = 1_000_000
-ROW = 250  # float32 values: 1 GB in all
+NUM_ROWS = 600_000
+ROW = 250  # float32 values: 600 MB in all
 STEP = 50_000
 LIMIT = 300 << 20
 BUDGET = 128_000_000
@@ -102,7 +102,7 @@ def cgroup():
     ("name", "write"),
     [("a.zarr", write_zarr), ("a.h5", write_hdf5), ("a.parquet", write_parquet)],
 )
-def test_a_file_of_1_gb_is_shuffled_in_a_small_container(
+def test_a_file_of_twice_its_size_is_shuffled_in_a_small_container(
     tmp_path: Path, cgroup: Path, name: str, write: Any
 ) -> None:
     write(tmp_path / name)

@@ -221,7 +221,8 @@ class Engine:
         done.acquire()
         # Our threads may need the lock that this one holds, and won't get it before this returns.
         is_locked = process_ledger.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
-        grace = 3 * GRACE_SECONDS if is_locked else GRACE_SECONDS
+        # Nobody waits for them then, so that a busy machine may take its time.
+        grace = 10 * GRACE_SECONDS if is_locked else GRACE_SECONDS
 
         def close() -> None:
             try:
