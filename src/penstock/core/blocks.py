@@ -131,14 +131,22 @@ def varying_nbytes(block: Block, size: int) -> Index:
     """Return the bytes that each row of a block takes in columns of text and of ragged rows."""
     total = np.zeros(size, np.int64)
     for column in block.columns:
-        if isinstance(column, Text):
-            total += np.diff(column.offsets[: size + 1])
-        elif isinstance(column, Ragged):
-            sizes = column.shapes[:size].prod(axis=1)
-            values = column.values_
-            if isinstance(values, Text):
-                total += values.offsets[column.starts[:size] + sizes]
-                total -= values.offsets[column.starts[:size]]
-            else:
-                total += sizes * values.dtype.itemsize
+        if not isinstance(column, Fixed):
+            total += column_nbytes(column, size)
     return total
+
+
+def column_nbytes(column: Text | Ragged, size: int) -> Index:
+    """Return the bytes of the values of each of the first `size` rows of a column."""
+    if isinstance(column, Text):
+        return _lengths(column.offsets[:size], column.offsets[1 : size + 1])
+    sizes: Index = column.shapes[:size].prod(axis=1)
+    values = column.values_
+    if isinstance(values, Text):
+        starts = column.starts[:size]
+        return _lengths(values.offsets[starts], values.offsets[starts + sizes])
+    return sizes * values.dtype.itemsize
+
+
+def _lengths(starts: Index, ends: Index) -> Index:
+    return ends - starts

@@ -23,6 +23,8 @@ class Seen:
     offset: int = 0
     batch_rows: int = 0
     """For batches of nobody knew how many rows: how many the largest has, if that was counted."""
+    batch_nbytes: int = 0
+    """The bytes of all rows, as far as they differ, if one batch has all of them."""
 
 
 class Sizes:

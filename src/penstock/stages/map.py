@@ -208,11 +208,11 @@ def example_row(node: Node) -> tuple[list[Any], str, set[tuple[int, int]]]:
 def _blank(field: Field) -> Any:
     # Unknown sizes are 1, not 0: an array without any text does not show that its dtype is text.
     shape = tuple(1 if size is None else size for size in field.spec.shape)
-    if isinstance(field.spec.dtype, np.dtype) and math.prod(shape) > _LARGE_BLANK:
-        return np.broadcast_to(np.zeros((), field.spec.dtype), shape)  # A batch of 10**9 rows.
-    if isinstance(field.spec.dtype, np.dtype):
-        return np.zeros(shape, field.spec.dtype)[()]
-    return np.full(shape, field.spec.dtype(), object) if shape else field.spec.dtype()
+    dtype = field.spec.dtype
+    value = np.zeros((), dtype) if isinstance(dtype, np.dtype) else np.array(dtype(), object)
+    if math.prod(shape) > _LARGE_BLANK:
+        return np.broadcast_to(value, shape)  # A batch of 10**9 rows.
+    return np.broadcast_to(value, shape).copy()[()]
 
 
 def locate(node: Node, row: int, epoch: int) -> str:

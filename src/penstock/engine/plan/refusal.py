@@ -5,28 +5,34 @@ cache in memory shall keep, and how large those rows are that turned out longer 
 """
 
 import copy
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.core.clock import Clock
+from penstock.core.blocks import varying_nbytes
 from penstock.core.fingerprint import walk
-from penstock.core.resources import Resources
-from penstock.core.rows import Context, Cursor, Flow, Inline, Node, Parcel, Rows
+from penstock.core.lazy import lazy
+from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows
 from penstock.core.sizes import Seen, Sizes
-from penstock.engine.plan.plan import Plan, choose, chosen_nbytes, total_nbytes
+from penstock.engine.plan.plan import Choice, Plan, choose, chosen_nbytes, total_nbytes
 from penstock.errors import BudgetError
-from penstock.memory import Account, Advice, Ledger, Pool, default_budget, format_nbytes
+from penstock.memory import Account, Advice, format_nbytes
 from penstock.memory.budget import host_nbytes
-from penstock.stages.base.segment import as_flow
+from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.batch import BatchedFlow, BatchedRows
 from penstock.stages.cache.in_memory import FlowInMemory
 from penstock.stages.shuffle.forward import ShuffledFlow
 from penstock.stages.shuffle.stage import resized
 from penstock.stages.window import SeriesWindows
 
-_LOOK_NBYTES = 1 << 18  # The blocks of a flow that is only looked at.
+if TYPE_CHECKING:
+    from penstock.engine.plan import looking
+else:
+    looking = lazy("penstock.engine.plan.looking")  # Most streams are never refused.
+
 _LOOK_SECONDS = 30.0  # How long rows are looked at: a refusal should not take as long as an epoch.
 _LEAST_WINDOW = 1 << 16
 
@@ -43,8 +49,6 @@ class Guarded(Iterator[Parcel]):
         try:
             self._parcels = flow.parcels(cursor, context)
         except BudgetError as error:
-            if error.is_final:
-                raise
             raise self._explained(error) from error
 
     def __next__(self) -> Parcel:
@@ -52,8 +56,6 @@ class Guarded(Iterator[Parcel]):
         try:
             return next(self._parcels)
         except BudgetError as error:
-            if error.is_final:
-                raise
             raise self._explained(error) from error
 
     def close(self) -> None:
@@ -62,16 +64,19 @@ class Guarded(Iterator[Parcel]):
 
     def _explained(self, error: BudgetError) -> BudgetError:
         need, is_whole = enough(self._plan, self._sizes, error)
-        others = _others(self._plan, self._account)
+        need += (others := _others(self._plan, self._account))
+        if error.is_final:  # It names a budget for the row that it is about: others may be longer.
+            named = re.sub(
+                r"(?<=memory=)\d+", lambda text: str(max(need, int(text[0]))), str(error)
+            )
+            return BudgetError(named, is_final=True)
         text = f"{str(error).split(' Write with_options(')[0]}"
         longest = _longest(self._plan, self._sizes)
         if longest:
-            text += f" The longest so far is {longest}."
+            text += f" The longest {'is' if is_whole else 'so far is'} {longest}."
         at_least = "" if is_whole else " at least, since there may be more rows than were looked at"
         cure = cure_for(self._plan, self._plan.budget - others)
-        return BudgetError(
-            f"{text} Write with_options(memory={need + others}), or more{at_least}{cure}."
-        )
+        return BudgetError(f"{text} Write with_options(memory={need}), or more{at_least}{cure}.")
 
 
 def advice(plan: Plan, room: int) -> Advice:
@@ -85,29 +90,49 @@ def enough(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> tuple[
 
     `error` is what was raised in the middle of it: the rows that it asked memory for were not seen yet.
     """
-    counted, is_whole = _count(plan, sizes)
-    most = _largest(plan.node, sizes)[1]
-    if error is not None and any(node.is_varying for node in walk(plan.node)):
+    until = monotonic() + _LOOK_SECONDS
+    found, is_seen = looking.look_at_all(plan.node, sizes, until)
+    counted, is_whole = _count(plan, sizes, until)
+    is_whole = is_whole and is_seen
+    node = looking.known(plan.node, found, sizes)
+    most = _largest(node, sizes)[1]
+    if error is not None and not is_seen and any(one.is_varying for one in walk(plan.node)):
         most = max(most, error.nbytes)
-    least = plan.need + counted
+    counted += sum(node.cache_nbytes().values()) + _filled_nbytes(plan)
+    counted += looking.lines_nbytes(node, sizes)
+    least = plan.need
     while True:
         # More memory makes for more and larger blocks, which then need more.
         choice = plan.choices[choose(plan.node, plan.flow, least, plan.choices)]
-        # Twice: rows are there as pieces, and joined.
-        larger = replace(choice, block_nbytes=max(choice.block_nbytes, 2 * most))
-        blocks = chosen_nbytes(plan.node, plan.flow, larger)
-        if blocks + plan.cached + counted <= least:
+        blocks = counted + _blocks_nbytes(node, choice, most)
+        if blocks <= least:
             break
-        least = blocks + plan.cached + counted
+        least = blocks
     if error is not None and least <= plan.budget:
         least = 2 * plan.budget  # It was not enough, whatever the plan says.
     return least, is_whole
 
 
-def _count(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
+def _blocks_nbytes(node: Node, choice: Choice, most: int) -> int:
+    """Return the bytes that a chain which knows its rows holds at most, if flows make rows of up to `most` bytes."""
+    segments: list[looking.Pinned] = []
+
+    def pin(one: Node) -> Node:
+        if not isinstance(one, Segment):
+            return one
+        segments.append(looking.Pinned(one.rows, choice.block_nbytes))
+        return segments[-1]
+
+    flow = _changed(as_flow(node), pin, {})
+    parcel = max((one.parcel_nbytes for one in segments), default=0)
+    # Twice: rows are there as pieces, and joined.
+    block = max(choice.block_nbytes, 2 * most, parcel)
+    return chosen_nbytes(node, flow, replace(choice, block_nbytes=block))
+
+
+def _count(plan: Plan, sizes: Sizes, until: float) -> tuple[int, bool]:
     """Return the bytes of caches and windows that nobody knew the size of, by reading what they shall keep."""
     total, most = 0, host_nbytes()
-    until = monotonic() + _LOOK_SECONDS
     is_whole = True
     counted: set[int] = set()
     for node in walk(plan.node):
@@ -116,53 +141,40 @@ def _count(plan: Plan, sizes: Sizes) -> tuple[int, bool]:
             if store in counted:
                 continue
             counted.add(store)
-            with _Look(plan, sizes) as context:
+            with looking.Look(node) as look:
                 try:
-                    total += node.count_nbytes(context, most, until)
+                    total += node.count_nbytes(look.context, most, until)
                 except BudgetError:
                     is_whole = False
         elif isinstance(node, ShuffledFlow) and node.planned_nbytes < node.window_nbytes:
-            with _Look(plan, sizes) as context:
-                total += node.count_nbytes(context, most, until)
-        elif isinstance(node, BatchedFlow) and any(field.planned for field in node.fields):
-            with _Look(plan, sizes) as context:
-                num_rows = 0
-                for parcel in node.input.parcels(None, context):
-                    num_rows += parcel.size
-                    is_enough = num_rows * node.input.row_nbytes > most or monotonic() > until
-                    if num_rows >= node.batch_size or is_enough:
-                        break
-                sizes.seen.setdefault(id(node), Seen()).batch_rows = min(num_rows, node.batch_size)
+            with looking.Look(node) as look:
+                total += node.count_nbytes(look.context, most, until)
+        elif isinstance(node, BatchedFlow) and (
+            node.is_varying or any(field.planned for field in node.fields)
+        ):
+            seen = sizes.seen.setdefault(id(node), Seen())
+            seen.batch_rows, seen.batch_nbytes = _count_batch(node, most, until)
         is_whole = is_whole and total <= most and monotonic() <= until
     return total, is_whole
+
+
+def _count_batch(node: BatchedFlow, most: int, until: float) -> tuple[int, int]:
+    """Return how many rows a batch has, and how many bytes of them differ; 0 bytes if there are more rows than that."""
+    num_rows = nbytes = 0
+    with looking.Look(node) as look:
+        for parcel in look.parcels(node.input):
+            num_rows += parcel.size
+            nbytes += int(varying_nbytes(parcel.block, parcel.size).sum())
+            is_enough = num_rows * node.input.row_nbytes > most or monotonic() > until
+            if num_rows > node.batch_size or is_enough:
+                return min(num_rows, node.batch_size), 0
+    return num_rows, nbytes
 
 
 def _own_cache(node: FlowInMemory) -> dict[int, int]:
     return {
         store: nbytes for store, nbytes in node.cache_nbytes().items() if store == id(node.store)
     }
-
-
-class _Look:
-    """A context to look at all rows of a flow, with little memory, none of which is the stream's."""
-
-    def __init__(self, plan: Plan, sizes: Sizes) -> None:
-        account = Account(Ledger(), plan.node.describe())
-        budget = default_budget()
-        account.open(budget=budget, need=0, want=0, why="a look at the rows")
-        self.pool = Pool(account)
-        self.resources = Resources()
-        # No budget: nothing is cached, no window is held.
-        self.context = Context(
-            0, self.pool.lease, Inline(), Clock(), self.resources, _LOOK_NBYTES, sizes=sizes
-        )
-
-    def __enter__(self) -> Context:
-        return self.context
-
-    def __exit__(self, *_: object) -> None:
-        self.resources.close()
-        self.pool.close()
 
 
 def _largest(node: Node, sizes: Sizes) -> tuple[int, int]:
@@ -172,17 +184,29 @@ def _largest(node: Node, sizes: Sizes) -> tuple[int, int]:
         row, most = _largest(child, sizes)
         rows.append(row)
         all_before = max(all_before, most)
+    varying = [field for field in node.fields if field.storage_shape is None]
     own = sizes.of(node).largest
-    if isinstance(node, BatchedFlow | BatchedRows):
-        size = sizes.of(node).batch_rows or node.batch_size
-        is_unknown = any(field.planned is not None for field in node.fields)
-        inner = max(rows[0], node.input.row_nbytes if is_unknown else 0)
-        own = max(own, size * inner if sizes.of(node).batch_rows or not is_unknown else own)
+    if isinstance(node, BatchedFlow | BatchedRows) and (varying or sizes.of(node).batch_rows):
+        own = max(own, _largest_batch(node, rows[0], sizes.of(node)))
+    elif varying and all(field.tops for field in varying):
+        own = sum(field.tops[0] for field in varying)
     elif isinstance(node, SeriesWindows):
         own = max(own, node.stage.size * rows[0])
-    elif not own:
+    elif not own and varying:
         own = sum(rows) if len(rows) > 1 else max(rows, default=0)
     return own, max(own, all_before)
+
+
+def _largest_batch(node: BatchedFlow | BatchedRows, row: int, seen: Seen) -> int:
+    """Return the bytes of the largest batch, of rows of up to `row` bytes, as far as they differ."""
+    is_unknown = any(field.planned is not None for field in node.fields)
+    if is_unknown and not seen.batch_rows:
+        return 0
+    size = seen.batch_rows or node.batch_size
+    most = size * max(row, node.input.row_nbytes if is_unknown else 0)
+    is_padded = any(None in field.spec.shape for field in node.input.fields)
+    fixed = size * node.input.row_nbytes if is_unknown else 0
+    return min(most, seen.batch_nbytes + fixed) if seen.batch_nbytes and not is_padded else most
 
 
 def _longest(plan: Plan, sizes: Sizes) -> str:
@@ -203,6 +227,14 @@ def _where(node: Node, seen: Seen) -> str:
     if isinstance(node, Flow) and seen.cursor_after is not None:
         file = node.file_at(seen.cursor_after(seen.offset))
     return f"row {seen.row} of {file or node.describe()}"
+
+
+def _filled_nbytes(plan: Plan) -> int:
+    """Return the bytes of the caches that are full, or being filled: they stay."""
+    unfilled = plan.node.cache_nbytes()
+    stores = {id(s): s for node in walk(plan.node) if (s := getattr(node, "store", None))}
+    filled = [store for number, store in stores.items() if number not in unfilled]
+    return sum(store.account.grant for store in filled if store.account is not None)
 
 
 def _others(plan: Plan, account: Account) -> int:
@@ -245,23 +277,26 @@ def _fitting_window(plan: Plan, room: int) -> int:
     window = max(getattr(node, "window_nbytes", 0) for node in walk(plan.node))
     window = 1 << (window.bit_length() - 1)
     while window >= _LEAST_WINDOW:
-        flow = as_flow(_substituted(plan.node, window))
+        flow = as_flow(_changed(plan.node, partial(resized, window=window), {}))
         if chosen_nbytes(plan.node, flow, least) + plan.cached <= room:
             return window
         window //= 2
     return 0
 
 
-def _substituted(node: Node, window: int) -> Any:
-    """Return a copy of a chain in which shuffles have a smaller window: to plan with, not to run."""
+def _changed(node: Node, change: Callable[[Node], Node], done: dict[int, Any]) -> Any:
+    """Return a copy of a chain with every node changed, inputs first: to plan with, not to run."""
+    if id(node) in done:
+        return done[id(node)]
     new = copy.copy(node)
     for name, value in vars(node).items():
         if isinstance(value, Node):
-            setattr(new, name, _substituted(value, window))
+            setattr(new, name, _changed(value, change, done))
         elif (
             isinstance(value, list | tuple)
             and value
             and all(isinstance(one, Node) for one in value)
         ):
-            setattr(new, name, type(value)(_substituted(one, window) for one in value))
-    return resized(new, window)
+            setattr(new, name, type(value)(_changed(one, change, done) for one in value))
+    done[id(node)] = change(new)
+    return done[id(node)]

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -200,12 +200,17 @@ class ParquetLeaf(ArrowColumn):
 
     def _reserved(self, numbers: Sequence[int], context: Context, *, is_coded: bool) -> Any:
         """Return memory of the budget that stands for what pyarrow takes, where that is more than usual."""
-        pages = [self._pages[number] for number in numbers]
-        nbytes = PAGE_COPIES * max(one.largest for one in pages)
-        if is_coded:  # As a page, as words, in a hash table, and as an array.
-            nbytes += 4 * max(one.dictionary for one in pages)
+        nbytes = self._pages_nbytes(numbers, is_coded=is_coded)
         usual = max(USUAL_NBYTES, self.page_nbytes)
         return context.allocate(nbytes) if nbytes > usual else None
+
+    def _pages_nbytes(self, numbers: Iterable[int], *, is_coded: bool) -> int:
+        """Return the bytes that pyarrow takes for a page of these row groups, whose pages are known."""
+        pages = [self._pages[number] for number in numbers]
+        nbytes = PAGE_COPIES * max((one.largest for one in pages), default=0)
+        if is_coded:  # As a page, as words, in a hash table, and as an array.
+            nbytes += 4 * max((one.dictionary for one in pages), default=0)
+        return nbytes
 
     def _converted(self, array: Any, spec: ArraySpec, row: int, context: Context) -> Values:
         try:
@@ -224,10 +229,17 @@ class ParquetLeaf(ArrowColumn):
         chunk = self.chunk_nbytes
         at_once = chunk + min(num_rows * self.field.nbytes, PIECE_NBYTES)
         at_once = min(at_once, max(chunk, self.num_rows * self.field.nbytes))
-        under_way = 3 * min(at_once, BATCH_NBYTES) + 4 * BUFFER_NBYTES + self.page_nbytes
+        # Pages that were met so far may be larger than those of the row group that was looked at first.
+        met = self._pages_nbytes(tuple(self._pages), is_coded=self.field.spec.is_text)
+        page = max(self.page_nbytes, met if met > USUAL_NBYTES else 0)
+        under_way = 3 * min(at_once, BATCH_NBYTES) + 4 * BUFFER_NBYTES + page
         if not self.field.spec.is_fixed and not self.field.spec.is_text:
             # One list may have all the values of its row group: each takes 4 bytes at least, and 4 for its
             # levels, twice while these grow.
             width = self.field.spec.numpy_dtype.itemsize
             under_way += 2 * (max(4, width) + 4) * (chunk // width)
+        if (
+            self.field.tops
+        ):  # All were looked at, and some are larger than others: joined, and then in order.
+            under_way += 2 * self.field.most_nbytes(num_rows)
         return (1 if self.field.spec.is_fixed else 2) * at_once + under_way

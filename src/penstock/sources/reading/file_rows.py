@@ -96,13 +96,17 @@ class FileRows(SkippableRows):
         self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         self.grains = grains_of([[part.leaves[name] for part in parts] for name in names])
-        # For each field, the leaf that needs most memory: found once, since there may be many files.
-        self.widest = tuple(
-            max((part.leaves[name] for part in parts), key=lambda leaf: leaf.staging_nbytes(1))
-            for name in names
-        )
+        # Found once, since there may be many files.
+        self.widest = self.widest_leaves()
         self.checks_nbytes = sum(
             part.leaves[name].checks_nbytes() for part in parts for name in names
+        )
+
+    def widest_leaves(self) -> tuple[Leaf, ...]:
+        """Return, for each field, the leaf that needs most memory, as far as that is known by now."""
+        return tuple(
+            max((part.leaves[name] for part in self.parts), key=lambda leaf: leaf.staging_nbytes(1))
+            for name in self.names
         )
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:

@@ -240,6 +240,13 @@ class FlowInMemory(CacheFlow):
         is_known = self.num_rows is not None and not self.is_varying
         return {**super().cache_nbytes(), id(store): self._known_nbytes() if is_known else 0}
 
+    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
+        """Return what the input holds while it is read or, if that is more, blocks of its rows afterwards."""
+        block = self.block_nbytes(rows_per_block(self, block_nbytes))
+        # Rows that differ in size are there as pieces, and joined.
+        copies = 1 if not self.is_varying else 2 * max(1, ahead)
+        return max((ahead + 1 + copies) * block, self.input.holds_nbytes(block_nbytes, ahead))
+
     def _known_nbytes(self) -> int:
         """Return the bytes of rows of one size, whose number is known."""
         assert self.num_rows is not None
