@@ -25,6 +25,8 @@ class Seen:
     """For batches of nobody knew how many rows: how many the largest has, if that was counted."""
     batch_nbytes: int = 0
     """The bytes of all rows, as far as they differ, if one batch has all of them."""
+    row_tops: tuple[int, ...] = ()
+    """For batches: the bytes of the 1, 2, 4, ... largest rows that they are made of, as far as they differ."""
 
 
 class Sizes:

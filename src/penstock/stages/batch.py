@@ -1,6 +1,6 @@
 """batch: consecutive rows stacked along a new first axis."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,11 @@ class Batch(Stage):
         """Return the nest of a batch: that of a row."""
         return node.structure
 
+    def portions(self, pending: Pending, count: int, nbytes: int) -> Iterable[int]:
+        """Yield how many of the next `count` batches are made at once: all, they are no larger than their rows."""
+        if count:
+            yield count
+
     def finish(self, grouping: Grouping, out: Block) -> None:  # PaddedBatch uses `out`.
         """Make batches of the rows that were read."""
         grouping.finish(self.group)
@@ -171,8 +176,8 @@ class BatchedFlow(StageFlow):
         for parcel in self.input.parcels(cursor, context):
             pending.add(parcel)
             whole = pending.num_rows // self.stage.batch_size
-            if whole:
-                yield self._batches(pending, np.full(whole, self.stage.batch_size), context)
+            for count in self.stage.portions(pending, whole, context.block_nbytes):
+                yield self._batches(pending, np.full(count, self.stage.batch_size), context)
         if pending.num_rows and not self.stage.drop_remainder:
             yield self._batches(pending, np.array([pending.num_rows]), context)
 

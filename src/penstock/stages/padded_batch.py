@@ -1,6 +1,7 @@
 """padded_batch: rows whose shapes differ, stacked after padding them to the longest of the batch."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.memory import Allocate
 from penstock.stages.base.grouping import Grouping
+from penstock.stages.base.pending import Pending
 from penstock.stages.batch import Batch
 
 
@@ -56,6 +58,18 @@ class PaddedBatch(Batch):
         if None not in field.spec.shape:
             return Batch.tops(self, field, size)
         return tuple(size * nbytes for nbytes in field.tops)
+
+    def portions(self, pending: Pending, count: int, nbytes: int) -> Iterator[int]:
+        """Yield how many of the next `count` batches are made at once: about `nbytes` of them, with their padding."""
+        if not count:
+            return
+        rows = pending.varying_nbytes(count * self.batch_size).reshape(count, self.batch_size)
+        ends = np.cumsum(rows.max(axis=1) * self.batch_size)
+        done = before = 0
+        while done < count:
+            stop = max(done + 1, int(np.searchsorted(ends, before + nbytes, side="right")))
+            yield stop - done
+            done, before = stop, int(ends[stop - 1])
 
     def structure(self, node: Node) -> Structure:
         """Return the nest of a batch, or of the pair (batch, lengths)."""

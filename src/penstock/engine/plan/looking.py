@@ -111,12 +111,12 @@ def look_at_all(node: Node, sizes: Sizes, until: float) -> tuple[dict[int, Found
         if not _is_open(one) or id(one) in passed:
             continue
         originals: list[tuple[Node, Node]] = []
-        plain = _plain(one, originals)
+        simple = plain(one, originals)
         with Look(one) as look:
             spreads = [Spread() for _ in one.fields]
-            num_rows, is_all = _pass_over(look, plain, spreads, until)
-            # `plain` may be the node itself, but not that of another look.
-            ids = {id(made): original for original, made in originals} | {id(plain): one}
+            num_rows, is_all = _pass_over(look, simple, spreads, until)
+            # `simple` may be the node itself, but not that of another look.
+            ids = {id(made): original for original, made in originals} | {id(simple): one}
             ids = {id(inner): inner for inner in walk(one)} | ids
             for number, seen in look.sizes.seen.items():
                 if number in ids:
@@ -160,15 +160,16 @@ def _merge(sizes: Sizes, node: Node, seen: Seen) -> None:
     known = sizes.seen.setdefault(id(node), Seen())
     if seen.largest > known.largest:
         seen.batch_rows, seen.batch_nbytes = known.batch_rows, known.batch_nbytes
+        seen.row_tops = known.row_tops
         sizes.seen[id(node)] = seen
 
 
-def _plain(node: Node, made: list[tuple[Node, Node]]) -> Node:
+def plain(node: Node, made: list[tuple[Node, Node]]) -> Node:
     """Return a chain with rows of the same sizes that is quick to read forward, and ends: not shuffled, not repeated.
 
     Pairs of a node and what stands for it are added to `made`.
     """
-    inputs = [_plain(child, made) for child in node.inputs]
+    inputs = [plain(child, made) for child in node.inputs]
     stage = getattr(node, "stage", None)
     if isinstance(node, RepeatedFlow | RepeatedRows) or isinstance(stage, Shuffle):
         return inputs[0]

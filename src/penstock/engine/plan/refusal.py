@@ -95,16 +95,16 @@ def enough(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> tuple[
     counted, is_whole = _count(plan, sizes, until)
     is_whole = is_whole and is_seen
     node = looking.known(plan.node, found, sizes)
-    most = _largest(node, sizes)[1]
+    largest = _largest(node, sizes)
     if error is not None and not is_seen and any(one.is_varying for one in walk(plan.node)):
-        most = max(most, error.nbytes)
+        largest[id(node)] = max(largest[id(node)], error.nbytes)
     counted += sum(node.cache_nbytes().values()) + _filled_nbytes(plan)
     counted += looking.lines_nbytes(node, sizes)
     least = plan.need
     while True:
         # More memory makes for more and larger blocks, which then need more.
         choice = plan.choices[choose(plan.node, plan.flow, least, plan.choices)]
-        blocks = counted + _blocks_nbytes(node, choice, most)
+        blocks = counted + _blocks_nbytes(node, choice, largest, sizes)
         if blocks <= least:
             break
         least = blocks
@@ -113,8 +113,8 @@ def enough(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> tuple[
     return least, is_whole
 
 
-def _blocks_nbytes(node: Node, choice: Choice, most: int) -> int:
-    """Return the bytes that a chain which knows its rows holds at most, if flows make rows of up to `most` bytes."""
+def _blocks_nbytes(node: Node, choice: Choice, largest: dict[int, int], sizes: Sizes) -> int:
+    """Return the bytes that a chain holds at most, by the bytes of the largest row of each of its nodes."""
     segments: list[looking.Pinned] = []
 
     def pin(one: Node) -> Node:
@@ -125,9 +125,33 @@ def _blocks_nbytes(node: Node, choice: Choice, most: int) -> int:
 
     flow = _changed(as_flow(node), pin, {})
     parcel = max((one.parcel_nbytes for one in segments), default=0)
+    row = max((largest[id(one)] for one in walk(node) if not one.is_batched), default=0)
     # Twice: rows are there as pieces, and joined.
-    block = max(choice.block_nbytes, 2 * most, parcel)
-    return chosen_nbytes(node, flow, replace(choice, block_nbytes=block))
+    block = max(choice.block_nbytes, 2 * row, parcel)
+    nbytes = chosen_nbytes(node, flow, replace(choice, block_nbytes=block))
+    # Batches are few at once, and may be far larger than their rows: so not all stages get room for some of them.
+    tops: dict[int, int] = {}
+    for one in walk(node):
+        if one.is_batched and isinstance(one, Flow) and id(one) not in tops:
+            own = largest[id(one)]
+            tops[id(one)] = _largest_batches(one, own, choice.ahead + 3, tops, sizes)
+            nbytes += 2 * own + tops[id(one)] if own > choice.block_nbytes else 0
+    return nbytes
+
+
+def _largest_batches(node: Flow, own: int, count: int, tops: dict[int, int], sizes: Sizes) -> int:
+    """Return the bytes of the `count` largest batches of a node, the largest of which has `own`."""
+    if isinstance(node, BatchedFlow) and (sums := sizes.of(node).row_tops):
+        size, power = node.batch_size, (count - 1).bit_length()
+        if _is_padded(node):
+            return min(count * own, size * sums[min(power, len(sums) - 1)])
+        rows = (size * count - 1).bit_length()
+        return min(count * own, sums[min(rows, len(sums) - 1)])
+    return min(count * own, tops.get(id(node.inputs[0]), count * own))
+
+
+def _is_padded(node: BatchedFlow | BatchedRows) -> bool:
+    return any(None in field.spec.shape for field in node.input.fields)
 
 
 def _count(plan: Plan, sizes: Sizes, until: float) -> tuple[int, bool]:
@@ -152,23 +176,26 @@ def _count(plan: Plan, sizes: Sizes, until: float) -> tuple[int, bool]:
         elif isinstance(node, BatchedFlow) and (
             node.is_varying or any(field.planned for field in node.fields)
         ):
-            seen = sizes.seen.setdefault(id(node), Seen())
-            seen.batch_rows, seen.batch_nbytes = _count_batch(node, most, until)
+            _count_rows(node, sizes.seen.setdefault(id(node), Seen()), most, until)
         is_whole = is_whole and total <= most and monotonic() <= until
     return total, is_whole
 
 
-def _count_batch(node: BatchedFlow, most: int, until: float) -> tuple[int, int]:
-    """Return how many rows a batch has, and how many bytes of them differ; 0 bytes if there are more rows than that."""
+def _count_rows(node: BatchedFlow, seen: Seen, most: int, until: float) -> None:
+    """Note how many rows the largest batch has, and how large the largest rows are."""
     num_rows = nbytes = 0
+    spread = looking.Spread()
     with looking.Look(node) as look:
-        for parcel in look.parcels(node.input):
+        for parcel in look.parcels(looking.plain(node.inputs[0], [])):
             num_rows += parcel.size
-            nbytes += int(varying_nbytes(parcel.block, parcel.size).sum())
-            is_enough = num_rows * node.input.row_nbytes > most or monotonic() > until
-            if num_rows > node.batch_size or is_enough:
-                return min(num_rows, node.batch_size), 0
-    return num_rows, nbytes
+            sizes = varying_nbytes(parcel.block, parcel.size)
+            nbytes += int(sizes.sum())
+            spread.add(sizes)
+            if num_rows * node.input.row_nbytes > most or monotonic() > until:
+                seen.batch_rows = min(num_rows, node.batch_size)
+                return
+    seen.batch_rows, seen.row_tops = min(num_rows, node.batch_size), spread.tops()
+    seen.batch_nbytes = nbytes if num_rows <= node.batch_size else 0
 
 
 def _own_cache(node: FlowInMemory) -> dict[int, int]:
@@ -177,24 +204,23 @@ def _own_cache(node: FlowInMemory) -> dict[int, int]:
     }
 
 
-def _largest(node: Node, sizes: Sizes) -> tuple[int, int]:
-    """Return the bytes of the largest row of a node, as far as its rows differ, and of all nodes before it."""
-    rows, all_before = [], 0
-    for child in node.inputs:
-        row, most = _largest(child, sizes)
-        rows.append(row)
-        all_before = max(all_before, most)
-    varying = [field for field in node.fields if field.storage_shape is None]
-    own = sizes.of(node).largest
-    if isinstance(node, BatchedFlow | BatchedRows) and (varying or sizes.of(node).batch_rows):
-        own = max(own, _largest_batch(node, rows[0], sizes.of(node)))
-    elif varying and all(field.tops for field in varying):
-        own = sum(field.tops[0] for field in varying)
-    elif isinstance(node, SeriesWindows):
-        own = max(own, node.stage.size * rows[0])
-    elif not own and varying:
-        own = sum(rows) if len(rows) > 1 else max(rows, default=0)
-    return own, max(own, all_before)
+def _largest(node: Node, sizes: Sizes) -> dict[int, int]:
+    """Return the bytes of the largest row of each node of a chain, by its id, as far as its rows differ."""
+    found: dict[int, int] = {}
+    for one in walk(node):
+        rows = [found[id(child)] for child in one.inputs]
+        varying = [field for field in one.fields if field.storage_shape is None]
+        own = sizes.of(one).largest
+        if isinstance(one, BatchedFlow | BatchedRows) and (varying or sizes.of(one).batch_rows):
+            own = max(own, _largest_batch(one, rows[0], sizes.of(one)))
+        elif varying and all(field.tops for field in varying):
+            own = sum(field.tops[0] for field in varying)
+        elif isinstance(one, SeriesWindows):
+            own = max(own, one.stage.size * rows[0])
+        elif not own and varying:
+            own = sum(rows) if len(rows) > 1 else max(rows, default=0)
+        found[id(one)] = own
+    return found
 
 
 def _largest_batch(node: BatchedFlow | BatchedRows, row: int, seen: Seen) -> int:
@@ -204,9 +230,10 @@ def _largest_batch(node: BatchedFlow | BatchedRows, row: int, seen: Seen) -> int
         return 0
     size = seen.batch_rows or node.batch_size
     most = size * max(row, node.input.row_nbytes if is_unknown else 0)
-    is_padded = any(None in field.spec.shape for field in node.input.fields)
     fixed = size * node.input.row_nbytes if is_unknown else 0
-    return min(most, seen.batch_nbytes + fixed) if seen.batch_nbytes and not is_padded else most
+    if seen.batch_nbytes and not _is_padded(node):
+        return min(most, seen.batch_nbytes + fixed)
+    return most
 
 
 def _longest(plan: Plan, sizes: Sizes) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.arrays import Index
-from penstock.core.blocks import Block
+from penstock.core.blocks import Block, varying_nbytes
 from penstock.core.rows import Context, Cursor, CursorAfter, Node, Parcel
 
 _SMALL_NBYTES = 1 << 14
@@ -56,6 +56,14 @@ class Pending:
         block.finish()
         for part in parts:
             part.block = block
+
+    def varying_nbytes(self, num_rows: int) -> Index:
+        """Return the bytes that each of the next rows takes, as far as they differ in size."""
+        found = []
+        for part in self.parts:
+            sizes = varying_nbytes(part.block, part.offset + part.size)
+            found.append(sizes[part.offset + part.start :])
+        return np.concatenate(found)[:num_rows]
 
     def move(self, rows: Block, lengths: Index) -> "Cursors":
         """Copy the rows of the next batches to `rows`; return the cursor after each batch."""
