@@ -118,7 +118,7 @@ class UnbatchedRows(StageRows):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a few batches, and of the rows picked from them."""
-        batches = rows_per_block(self.input, 1 << 22)
+        batches = min(rows_per_block(self.input, 1 << 22), max(1, self.input.num_rows))
         return 2 * self.input.block_nbytes(batches) + self.input.staging_nbytes(batches)
 
     def locate(self, row: int, epoch: int) -> str:

@@ -12,11 +12,13 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import column_nbytes
 from penstock.core.clock import Clock
 from penstock.core.columns import Fixed
+from penstock.core.fields import block_nbytes
 from penstock.core.fingerprint import walk
 from penstock.core.resources import Resources
 from penstock.core.rows import Context, Flow, Inline, Node, Parcel, Rows, rows_per_block
 from penstock.core.sizes import Seen, Sizes
 from penstock.engine.functions.task import FunctionNode
+from penstock.engine.plan.plan import BLOCK_NBYTES
 from penstock.errors import PenstockError
 from penstock.io.formats.lines import TEXT_NBYTES
 from penstock.memory import Account, Ledger, Pool, default_budget
@@ -32,6 +34,7 @@ from penstock.stages.take import Take
 from penstock.stages.unbatch import UnbatchedFlow, UnbatchedRows
 
 _LOOK_NBYTES = 1 << 18  # The blocks of a flow that is only looked at.
+_FAR_MORE = 3  # So many times what is planned: for less, there is room.
 _ROW_NBYTES = 16  # What a row takes besides its values: where it begins, and its shape.
 
 
@@ -101,8 +104,8 @@ class Spread:
 def look_at_all(node: Node, sizes: Sizes, until: float) -> tuple[dict[int, Found], bool]:
     """Look at all rows of a chain whose sizes nobody knew, until the time `until` of `monotonic`.
 
-    Return how large they are, by the ids of the nodes that are read by their row numbers, and whether all were
-    seen. The largest rows are noted in `sizes`, too.
+    Return how large they are, where that is far more than was planned, by the ids of the nodes that are read by their
+    row numbers; and whether all were seen. The largest rows are noted in `sizes`, too.
     """
     found: dict[int, Found] = {}
     is_whole = True
@@ -126,7 +129,9 @@ def look_at_all(node: Node, sizes: Sizes, until: float) -> tuple[dict[int, Found
         is_whole = is_whole and is_all
         if isinstance(one, Rows | CacheFlow):
             passed.add(id(one))
-            found[id(one)] = Found(num_rows, tuple(spread.tops() for spread in spreads))
+            tops = tuple(spread.tops() for spread in spreads)
+            if _is_longer(one, num_rows, tops):
+                found[id(one)] = Found(num_rows, tops)
     return found, is_whole
 
 
@@ -138,6 +143,13 @@ def _is_open(node: Node) -> bool:
         field.storage_shape is None and not field.tops and field.planned is None
         for field in node.fields
     )
+
+
+def _is_longer(node: Node, num_rows: int, tops: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether blocks may have far more bytes than is planned for them: long rows follow each other."""
+    rows = min(rows_per_block(node, BLOCK_NBYTES), max(1, num_rows))
+    found = (replace(field, tops=sums) for field, sums in zip(node.fields, tops, strict=True))
+    return block_nbytes(tuple(found), rows, aligned=False) > _FAR_MORE * rows * node.row_nbytes
 
 
 def _pass_over(look: Look, node: Node, spreads: Sequence[Spread], until: float) -> tuple[int, bool]:

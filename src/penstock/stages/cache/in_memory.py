@@ -213,7 +213,7 @@ class RowsInMemory(CacheRows):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that filling a chunk takes."""
-        return self.input.staging_nbytes(self.step_rows)
+        return self.input.staging_nbytes(min(self.step_rows, max(1, self.num_rows)))
 
     def choice(self) -> str:
         """Return when it is filled."""

@@ -95,7 +95,7 @@ class WindowedRows(StageRows, LoadingNode):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that loading a piece of a window takes."""
-        return self.input.staging_nbytes(max(num_rows, self.piece_rows))
+        return self.input.staging_nbytes(max(num_rows, min(self.piece_rows, max(1, self.num_rows))))
 
     @property
     def piece_rows(self) -> int:
