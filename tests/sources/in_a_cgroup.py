@@ -14,10 +14,11 @@ CONSTANT = 150_000_000  # What the interpreter and its libraries may take beside
 
 _READ = """
 import os, sys
-group, expression = sys.argv[1:]
+group, expression, setup = sys.argv[1:]
 open(group + "/cgroup.procs", "w").write(str(os.getpid()))
 import numpy as np
 import penstock as ps
+exec(setup)
 try:
     count = sum(1 for _ in eval(expression))
     print(f"{count} rows")
@@ -26,8 +27,8 @@ except ps.PenstockError as error:
 """
 
 
-def read_in_a_cgroup(expression: str, budget: int = BUDGET) -> str:
-    """Return how many rows a dataset gives, or its error; `expression` makes it, without its budget."""
+def read_in_a_cgroup(expression: str, budget: int = BUDGET, *, setup: str = "") -> str:
+    """Return how many rows a dataset gives, or its error; `expression` makes it, without its budget, after `setup`."""
     group = GROUPS / f"penstock-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -38,7 +39,7 @@ def read_in_a_cgroup(expression: str, budget: int = BUDGET) -> str:
         )
     try:
         expression = f"({expression}).with_options(memory={budget})"
-        command = [sys.executable, "-c", _READ, str(group), expression]
+        command = [sys.executable, "-c", _READ, str(group), expression, setup]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
         return done.stdout.strip()

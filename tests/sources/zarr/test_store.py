@@ -3,14 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import numcodecs
 import numpy as np
 import zarr
-from tests.sources.zarr.test_arrays import FILTERS
 
 from penstock.io.keys import open_keys
 from penstock.io.location import Location
-from penstock.sources.zarr.packed import packing_of
 from penstock.sources.zarr.store import store_class
 
 
@@ -28,12 +25,3 @@ def test_a_listing_has_the_keys_of_all_levels_and_no_folders(tmp_path: Path) -> 
     assert asyncio.run(listed("")) == keys
     assert asyncio.run(listed("deep/")) == [key for key in keys if key.startswith("deep/")]
     assert asyncio.run(listed("nowhere")) == []
-
-
-def test_a_chunk_behind_filters_may_unpack_to_more_than_its_values(tmp_path: Path) -> None:
-    values, widens = FILTERS["wide delta"]
-    options = {"chunks": (1000,), "zarr_format": 2, "compressors": numcodecs.Blosc()}
-    plain = zarr.create_array(tmp_path / "a.zarr", data=values, **options)
-    filtered = zarr.create_array(tmp_path / "b.zarr", data=values, filters=[widens], **options)
-    assert packing_of(plain).nbytes == 4000
-    assert packing_of(filtered).nbytes == 16_000

@@ -1,7 +1,8 @@
 """Zarr stores, versions 2 and 3: an array, or the arrays of a group; local or behind a URL."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ from penstock.sources.reading.parts import (
     each_field,
     no_rows,
 )
-from penstock.sources.zarr.packed import codecs_of, packing_of
+from penstock.sources.zarr.bounded import bounded, in_bounds, read_rows
+from penstock.sources.zarr.sizes import WidthError, codecs_of, limits_of
 from penstock.sources.zarr.store import store_class
 
 _METADATA = ("zarr.json", ".zarray")
@@ -126,7 +128,7 @@ class OpenStore:
             one = self.node
         else:
             one = self._arrays[name] if name in self._arrays else self._member(name)
-        self.store.packings[f"{name}/" if name else ""] = packing_of(one)
+        self.store.limits[f"{name}/" if name else ""] = limits_of(one)
         return one
 
     def _member(self, name: str) -> Any:
@@ -216,28 +218,57 @@ def field_of(array: Any, name: str, file: str) -> Field:
     if not array.shape:
         raise no_rows(file, name)
     _refuse_pickle(array, name, file)
+    which = f"array {name!r}" if name else "it"
+    try:
+        bounded(array)
+    except WidthError as error:
+        raise FieldError(
+            f"{which} has {error}",
+            file=file,
+            cure="It is damaged: copy it again from its original.",
+        ) from error
     dtype = np.dtype(array.dtype)
     if dtype.hasobject or dtype.kind == "T":
         raise FieldError(
-            f"{f'array {name!r}' if name else 'it'} holds {dtype}, whose values have no fixed size",
+            f"{which} holds {dtype}, whose values have no fixed size",
             file=file,
             cure="Choose others with fields=(...), or store text with a fixed width (U20).",
         )
     return Field(ArraySpec(array.shape[1:], dtype))
 
 
-class ZarrLeaf(Chunked):
+class ZarrChunks(Chunked):
     """One array, decoded by Zarr a chunk (or a row of chunks) at a time."""
 
     overhead = 3  # Chunks as they lie in the store, unpacked, and put together.
 
+    def __init__(self, array: Any, name: str, file: str, key: Hashable) -> None:
+        field = field_of(array, name, file)
+        chunks = tuple(max(1, int(size)) for size in array.chunks)
+        grid = Grid(int(array.shape[0]), chunks[0])
+        super().__init__(field, grid, file=file, key=key)
+        self.name = name
+        width = np.dtype(array.dtype).itemsize
+        sides = zip(array.shape[1:], chunks[1:], strict=True)
+        self.stored_nbytes: int = width * math.prod(-(-size // step) * step for size, step in sides)
+        """The bytes of a row in its chunks, which may go past the edge of the array."""
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the rows decoded at once; chunks are decoded whole, with what is past the edge."""
+        nbytes = super().staging_nbytes(num_rows)
+        if self.stored_nbytes > self.field.nbytes > 0:
+            nbytes = nbytes * self.stored_nbytes // self.field.nbytes
+        past = max(0, self.chunk_rows - self.num_rows)
+        return nbytes + self.overhead * past * self.stored_nbytes
+
+
+class ZarrLeaf(ZarrChunks):
+    """An array of a store."""
+
     def __init__(
         self, array: Any, name: str, location: Location, locations: Sequence[Location]
     ) -> None:
-        field = field_of(array, name, str(location))
-        grid = Grid(int(array.shape[0]), max(1, int(array.chunks[0])))
-        super().__init__(field, grid, file=str(location), key=array_key(locations, name))
-        self.name = name
+        super().__init__(array, name, str(location), array_key(locations, name))
         self.location = location
         self.shape = array.shape
         self.how = f"Zarr version {array.metadata.zarr_format}, decoded a chunk at a time"
@@ -257,21 +288,23 @@ class _OpenArray:
         self.leaf = leaf
         self.store = OpenStore(leaf.location)
         try:
-            self.array = self.store.array(leaf.name)
+            array = self.store.array(leaf.name)
         except BaseException:
             self.store.close()
             raise
-        if self.array.shape != leaf.shape or self.array.dtype != leaf.field.spec.dtype:
+        if array.shape != leaf.shape or array.dtype != leaf.field.spec.dtype:
             self.store.close()
             raise FileChangedError(
                 f"array {leaf.name!r} is not what it was when the dataset was built",
                 file=leaf.file,
                 cure="Build the dataset again.",
             )
+        self.array = bounded(array)
+        self.folder = f"{leaf.file.rstrip('/')}/{leaf.name}".rstrip("/")
 
     def rows(self, start: int, stop: int) -> Array:
         missing = self.store.keys.num_missing
-        found = np.asarray(self.array[start:stop])
+        found = read_rows(self.array, start, stop, self.folder)
         if self.store.keys.num_missing == missing:
             return found
         # A missing chunk stands for the fill value, but not if the whole array is gone.
@@ -288,16 +321,12 @@ class _OpenArray:
         self.store.close()
 
 
-class OpenedArray(Chunked):
+class OpenedArray(ZarrChunks):
     """An array that the user has open: for `from_arrays`."""
 
-    overhead = 3
-
     def __init__(self, array: Any, name: str) -> None:
-        file = str(array.store_path)
+        super().__init__(array, name, str(array.store_path), (id(array), name))
         self.array = array
-        grid = Grid(int(array.shape[0]) if array.shape else 0, max(1, int((*array.chunks, 1)[0])))
-        super().__init__(field_of(array, name, file), grid, file=file, key=(id(array), name))
         self.how = "open Zarr array, decoded a chunk at a time"
 
     def proof(self) -> Any:
@@ -310,4 +339,15 @@ class OpenedArray(Chunked):
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows that Zarr decoded and put together."""
         check_unchanged(self, self.array.shape)
-        return np.asarray(self.array[start:stop])
+        mine = context.resources.get(("open zarr", self.key), lambda: _Bounded(self.array))
+        return read_rows(mine.array, start, stop, self.file)
+
+
+class _Bounded:
+    """What a stream reads of an array that the user has open; it is the user's to close."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = bounded(in_bounds(array))
+
+    def close(self) -> None:
+        pass

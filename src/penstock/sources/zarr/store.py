@@ -1,4 +1,4 @@
-"""The store by which Zarr reads through our reading layer, and what is checked before it decodes."""
+"""The store by which Zarr reads through our reading layer."""
 
 import asyncio
 import functools
@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.core.optional import require
 from penstock.io.keys import Keys
-from penstock.sources.zarr.packed import Packing
+from penstock.sources.zarr.sizes import Limits
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _MOST_METADATA = 1 << 26  # Of all arrays of a group, where it is consolidated.
@@ -27,8 +27,8 @@ def store_class() -> Any:  # noqa: C901  # One small method after the other.
         def __init__(self, keys: Keys) -> None:
             super().__init__(read_only=True)
             self._keys = keys
-            self.packings: dict[str, Packing] = {}
-            """How the chunks of each array are packed, by the prefix of its keys."""
+            self.limits: dict[str, Limits] = {}
+            """The most bytes that are read at once of each array, by the prefix of its keys."""
 
         def __eq__(self, other: object) -> bool:
             return isinstance(other, ReaderStore) and self._keys.root == other._keys.root
@@ -48,19 +48,16 @@ def store_class() -> Any:  # noqa: C901  # One small method after the other.
                 start = byte_range.offset
             elif isinstance(byte_range, abc.SuffixByteRequest):
                 start = -byte_range.suffix
-            packing = self._packing(key)
-            most = _MOST_METADATA if packing is None else packing.most_stored
-            data = self._keys.get(key, start, stop, most=most)
-            if data is not None and packing is not None:
-                packing.check(data, start, stop, f"{self._keys.root}/{key}")
-            return data
+            is_whole = start == 0 and stop is None
+            return self._keys.get(key, start, stop, most=self._most(key, is_whole=is_whole))
 
-        def _packing(self, key: str) -> Packing | None:
-            """Return how what is stored under a key is packed; None for metadata."""
-            if key.rpartition("/")[2] in _METADATA:
-                return None
-            prefixes = [prefix for prefix in self.packings if key.startswith(prefix)]
-            return self.packings[max(prefixes, key=len)] if prefixes else None
+        def _most(self, key: str, *, is_whole: bool) -> int:
+            """Return the most bytes to be read at once from under a key."""
+            prefixes = [prefix for prefix in self.limits if key.startswith(prefix)]
+            if key.rpartition("/")[2] in _METADATA or not prefixes:
+                return _MOST_METADATA
+            limits = self.limits[max(prefixes, key=len)]
+            return limits.whole if is_whole else limits.part
 
         async def get_partial_values(
             self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]
