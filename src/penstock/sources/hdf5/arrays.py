@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
 from penstock.io.reader import Reader
-from penstock.sources.hdf5.chunks import Lock, check_chunks, read_packed, read_slab
+from penstock.sources.hdf5.chunks import Lock, check_chunks, most_packed, read_packed, read_slab
 from penstock.sources.hdf5.filter_pipeline import chunk_nbytes, filters_of
 from penstock.sources.hdf5.handle import Handle, dataset_at, names_in, naming
 from penstock.sources.hdf5.value_types import UnreadableTypeError, ValueType, list_dtype, value_type
@@ -40,6 +40,12 @@ from penstock.sources.reading.parts import (
     no_rows,
 )
 from penstock.sources.reading.regions import Region
+
+_DRIVERS = (
+    "sec2",
+    "stdio",
+    "core",
+)  # Of HDF5, which show a file as it is on disk if it is open for reading.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -103,8 +109,7 @@ def _most_read(dataset: Any) -> int:
     """Return the most bytes that HDF5 reads at once: a chunk as it lies in the file."""
     if dataset.chunks is None:
         return 0
-    filters = filters_of(dataset)
-    return chunk_nbytes(dataset) if filters is None else filters.most_packed
+    return most_packed(dataset, filters_of(dataset))
 
 
 def _plain_offset(dataset: Any, content: "Content") -> int | None:
@@ -179,10 +184,25 @@ def _sizes(dataset: Any, content: Content, reader: Reader | None, file: str) -> 
     return sizes_of(dataset, content.spec, reader, file)
 
 
-class Hdf5Leaf(Chunked):
+class Hdf5Chunks(Chunked):
     """A dataset in chunks, or of values that HDF5 converts: it decodes one chunk at a time."""
 
     overhead = 2  # A chunk as it lies in the file, and as it was unpacked.
+
+    def __init__(self, dataset: Any, sizes: Sizes, *, file: str, key: Hashable) -> None:
+        grid = Grid(int(dataset.shape[0]), sizes.chunk_rows, nbytes=sizes.chunk_nbytes)
+        super().__init__(sizes.field, grid, file=file, key=key)
+        stored = 0 if dataset.chunks is None else chunk_nbytes(dataset)
+        self.past_nbytes = max(0, stored - self.chunk_nbytes)
+        """What a chunk has past the edge of the dataset."""
+
+    def staging_nbytes(self, num_rows: int) -> int:
+        """Return the bytes of the rows decoded at once; a chunk is unpacked whole, with what is past the edge."""
+        return super().staging_nbytes(num_rows) + self.overhead * self.past_nbytes
+
+
+class Hdf5Leaf(Hdf5Chunks):
+    """A dataset of a file."""
 
     def __init__(
         self,
@@ -194,8 +214,7 @@ class Hdf5Leaf(Chunked):
         *,
         direct: bool,
     ) -> None:
-        grid = Grid(int(dataset.shape[0]), sizes.chunk_rows, nbytes=sizes.chunk_nbytes)
-        super().__init__(sizes.field, grid, file=str(location), key=array_key(locations, name))
+        super().__init__(dataset, sizes, file=str(location), key=array_key(locations, name))
         self.location = location
         self.name = name
         self.shape = dataset.shape
@@ -271,10 +290,9 @@ def decode_rows(
     return values
 
 
-class OpenedDataset(Chunked):
+class OpenedDataset(Hdf5Chunks):
     """A dataset that the user has open, and keeps open: for `from_arrays`."""
 
-    overhead = 2
     _lock = forking.lock()  # One for all: several objects may be the same file.
 
     def __init__(self, dataset: Any, name: str) -> None:
@@ -288,8 +306,7 @@ class OpenedDataset(Chunked):
             if self.location is not None and not self.content.spec.is_fixed:
                 reader = stack.enter_context(open_reader(self.location))
             sizes = _sizes(dataset, self.content, reader, file)
-        grid = Grid(int(dataset.shape[0]), sizes.chunk_rows, nbytes=sizes.chunk_nbytes)
-        super().__init__(sizes.field, grid, file=file, key=(id(dataset), name))
+        super().__init__(dataset, sizes, file=file, key=(id(dataset), name))
         self.how = "open HDF5 dataset, decoded a chunk at a time"
 
     def proof(self) -> Any:
@@ -327,7 +344,7 @@ class OpenedDataset(Chunked):
 
 def _location_of(dataset: Any) -> Location | None:
     """Return the file of a dataset that the user has open; None if it may differ from what HDF5 holds."""
-    if dataset.file.mode != "r" or dataset.file.driver != "sec2" or dataset.external:
+    if dataset.file.mode != "r" or dataset.file.driver not in _DRIVERS or dataset.external:
         return None
     try:
         (location,) = expand(str(dataset.file.filename))

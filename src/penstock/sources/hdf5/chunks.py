@@ -14,7 +14,13 @@ import numpy as np
 from penstock.core.arrays import Array
 from penstock.core.optional import require
 from penstock.errors import DataError
-from penstock.sources.hdf5.filter_pipeline import BombError, Bytes, Filters, PackedError
+from penstock.sources.hdf5.filter_pipeline import (
+    BombError,
+    Bytes,
+    Filters,
+    PackedError,
+    chunk_nbytes,
+)
 from penstock.sources.hdf5.value_types import ValueType
 
 Corner = tuple[int, ...]
@@ -32,19 +38,28 @@ def corners(dataset: Any, start: int, stop: int) -> Iterator[Corner]:
     return itertools.product(first, *others)
 
 
-def packed_chunk(dataset: Any, corner: Corner) -> tuple[int, bytes] | None:
+def packed_chunk(
+    dataset: Any, filters: Filters | None, corner: Corner, file: str
+) -> tuple[int, bytes] | None:
     """Return a chunk as it lies in the file, and which of its filters were left out; None if it was never written."""
-    # HDF5 does one thing at a time, whatever the file. All of h5py takes this lock by itself, but not this method
+    most = most_packed(dataset, filters)
+    # HDF5 does one thing at a time, whatever the file. All of h5py takes this lock by itself, but not these methods
     # before 3.16: threads that read other files would crash, or find undamaged chunks damaged.
     phil = require("h5py._objects", "reading .h5", "hdf5").phil
-    try:
-        with phil:
-            mask, packed = dataset.id.read_direct_chunk(corner)
-    except RuntimeError as error:
-        if "not allocated" in str(error):
+    with phil:
+        found = dataset.id.get_chunk_info_by_coord(corner)
+        if found.byte_offset is None:
             return None
-        raise
+        if found.size > most:  # Else memory for it is taken before a byte of it is read.
+            problem = f"it claims {found.size} bytes, where there can be at most {most}"
+            raise bad_chunk(PackedError(problem), dataset, corner, file)
+        mask, packed = dataset.id.read_direct_chunk(corner)
     return int(mask), packed
+
+
+def most_packed(dataset: Any, filters: Filters | None) -> int:
+    """Return the most bytes that a chunk takes in the file."""
+    return chunk_nbytes(dataset) if filters is None else filters.most_packed
 
 
 def unpacked_chunk(
@@ -82,7 +97,7 @@ def bad_chunk(error: Exception, dataset: Any, corner: Corner, file: str) -> Data
 def check_chunks(dataset: Any, filters: Filters, start: int, stop: int, file: str) -> None:
     """Raise if a chunk that HDF5 shall unpack holds more than it may; the caller holds the lock."""
     for corner in corners(dataset, start, stop):
-        found = packed_chunk(dataset, corner)
+        found = packed_chunk(dataset, filters, corner, file)
         try:
             if found is not None:
                 filters.check(found[1], found[0])
@@ -113,7 +128,7 @@ def read_packed(
             )
         )
         with lock:
-            found = packed_chunk(dataset, corner)
+            found = packed_chunk(dataset, filters, corner, file)
         chunk = None
         if found is not None:
             mask, packed = found

@@ -59,7 +59,7 @@ class References:
             return found if self._read_contiguous(start, found) else None
         rows = self.dataset.chunks[0]
         for corner in corners(self.dataset, start, stop):
-            raw = packed_chunk(self.dataset, corner)
+            raw = packed_chunk(self.dataset, self.filters, corner, self.file)
             if raw is None:
                 continue
             mask, packed = raw

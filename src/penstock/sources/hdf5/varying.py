@@ -13,12 +13,13 @@ from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.io.reader import Reader
 from penstock.sources.hdf5.chunks import Lock
-from penstock.sources.hdf5.filter_pipeline import filters_of
+from penstock.sources.hdf5.filter_pipeline import chunk_nbytes, filters_of
 from penstock.sources.hdf5.heap import References, has_references, lengths_of, values_of
 
 _MOST_SIZED = 1 << 20  # Rows whose sizes are all looked up: 16 MB of references.
 _NUM_SAMPLES = 64  # Places where the sizes of longer datasets are looked up.
 _SAMPLE_ROWS = 256
+_MOST_UNPACKED = 1 << 25  # Bytes of a chunk of references that is unpacked to size rows.
 _CHECK_NBYTES = 1 << 20
 _OPENED_STEP = 256
 _SIZED_ROWS = 1 << 14
@@ -47,6 +48,8 @@ def sizes_of(dataset: Any, spec: ArraySpec, reader: Reader | None, file: str) ->
     chunk_rows = chunk_rows_of(dataset.chunks)
     extra = 8 if spec.is_text else 16
     width = 1 if spec.is_text else spec.numpy_dtype.itemsize
+    if dataset.chunks is not None and chunk_nbytes(dataset) > _MOST_UNPACKED:
+        return Sizes(Field(spec, estimate=extra), chunk_rows, None)  # Nobody has a budget yet.
     references = _references(dataset, reader, file)
     if references is None or references.of_rows(0, min(1, num_rows)) is None:
         return Sizes(Field(spec, estimate=_sampled(dataset) * width + extra), chunk_rows, None)
