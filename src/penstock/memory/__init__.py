@@ -1,6 +1,6 @@
 """The memory that the library holds: the budget, the ledger of who holds how much, and the buffers."""
 
-from penstock.memory.budget import default_budget, format_nbytes, parse_nbytes
+from penstock.memory.budget import default_budget, format_nbytes, free_nbytes, parse_nbytes
 from penstock.memory.ledger import Account, Advice, Ledger, process_ledger
 from penstock.memory.pool import (
     ALIGNMENT,
@@ -24,6 +24,7 @@ __all__ = [
     "buffer_nbytes",
     "default_budget",
     "format_nbytes",
+    "free_nbytes",
     "hold_plain",
     "parse_nbytes",
     "process_ledger",

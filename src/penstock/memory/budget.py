@@ -56,8 +56,12 @@ def default_budget(root: Path = Path("/"), *, own_nbytes: int = 0) -> int:
 
     `own_nbytes`, the bytes that all streams have mapped already, count as free: the budget covers them.
     """
-    free = min((_host_free(root), *_cgroup_free(root))) + own_nbytes
-    return max(1, min(_MOST, free // _SHARE))
+    return max(1, min(_MOST, (free_nbytes(root) + own_nbytes) // _SHARE))
+
+
+def free_nbytes(root: Path = Path("/")) -> int:
+    """Return the memory that is free to this process, by the host and its cgroups."""
+    return min((_host_free(root), *_cgroup_free(root)))
 
 
 def host_nbytes() -> int:

@@ -120,3 +120,20 @@ def test_a_record_that_is_too_large_to_tell_its_features_is_said_so(tmp_path: Pa
         file.truncate((70 << 20) + 16)
     with pytest.raises(ps.DataError, match=r"first record takes more than 64 MB.* Give features="):
         ps.from_tfrecord(path)
+
+
+@pytest.mark.slow
+def test_an_index_that_there_is_no_memory_for_is_refused_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    empty = frame(b"") * 4_000_000
+    for number in range(4):
+        (tmp_path / f"{number}.tfrecord").write_bytes(empty)
+    one = f"ps.from_tfrecord({str(tmp_path / '0.tfrecord')!r}, raw=True)"
+    assert read_in_a_cgroup(f"{one}.take(1000)") == "1000 rows"
+    assert read_in_a_cgroup(f"{one}.take(1000)") == "1000 rows"  # By the index that was saved.
+    every = f"ps.from_tfrecord({str(tmp_path / '*.tfrecord')!r}, raw=True"
+    refusal = r"BudgetError: .*\d\.tfrecord: the index of \d+ records or more takes .* index=False"
+    assert re.match(refusal, read_in_a_cgroup(f"{every}).take(1000)"))
+    assert read_in_a_cgroup(f"{every}, index=False).take(1000)") == "1000 rows"

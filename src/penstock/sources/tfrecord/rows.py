@@ -175,7 +175,7 @@ class TFRecordRows(Rows):
 
     locations: Sequence[Location]
 
-    def __init__(self, files: Files, records: Records, offsets: Sequence[Index]) -> None:
+    def __init__(self, files: Files, records: Records, offsets: list[Index]) -> None:
         self.files = files
         self.locations = files.locations
         self.records = records
@@ -184,7 +184,7 @@ class TFRecordRows(Rows):
         self.bounds = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         # Each file has one entry more than records: row r, in file f, begins at entry r + f and ends at r + f + 1.
-        self.offsets = offsets[0] if len(offsets) == 1 else np.concatenate(offsets)
+        self.offsets = _joined(offsets)
         lengths = np.diff(self.offsets)
         np.maximum(lengths, 0, out=lengths)  # From a file to the next.
         self.widest = int(lengths.max(initial=0))
@@ -330,6 +330,19 @@ class TFRecordRows(Rows):
             f"{how}, {checked}; {block_rows(self)} rows make a read; "
             f"the index takes {self.offsets.nbytes} bytes"
         )
+
+
+def _joined(parts: list[Index]) -> Index:
+    """Return one array of several, which are dropped on the way: so it takes no more memory than they did."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = np.empty(sum(map(len, parts)), np.int64)
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = part
+        end -= len(part)
+    return whole
 
 
 def _staging(nbytes: int, context: Context) -> Bytes:
