@@ -295,11 +295,11 @@ def test_a_bomb_of_gigabytes_is_refused_in_a_container(tmp_path: Path, name: str
         body = packed[6:-4] * 32
         packed = packed[:6] + body + packed[-4:]
     (path / "0.0").write_bytes(packed)
-    for made in (
+    for expression in (
         f"ps.from_files({str(path)!r})",
         f"ps.from_arrays(zarr.open_array({str(path)!r}))",
     ):
-        found = read_in_a_cgroup(made, setup="import zarr")
+        found = read_in_a_cgroup(expression, setup="import zarr")
         assert "0.0, row 0: rows 0 to 8 can't be decoded: the chunk at (0, 0): it" in found
 
 
