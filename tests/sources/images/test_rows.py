@@ -1,5 +1,6 @@
 """Folders of images: decoded rows, labels from folders, one size or ragged."""
 
+import io
 import json
 import struct
 import zlib
@@ -293,3 +294,82 @@ def test_images_that_stay_unread_beside_other_data_are_named(tmp_path: Path) -> 
         ValueError, match=r"csv .*a\.csv.* and images .*format='csv' or format='images'"
     ):
         ps.from_files(mixed)
+
+
+def damaged_image(kind: str) -> bytes:
+    """Return an image of 40 x 40 pixels that claims to have 12000 x 12000."""
+    side = 12000
+    made = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    options = {"progressive": True} if kind == "jpeg" else {}
+    format_name = {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper())
+    Image.fromarray(pixels).save(made, format_name, **options)
+    data = bytearray(made.getvalue())
+    if kind == "bmp":
+        data[18:26] = struct.pack("<ii", side, side)
+    elif kind == "png":
+        data[16:24] = struct.pack(">II", side, side)
+        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    elif kind == "gif":
+        data[6:10] = struct.pack("<HH", side, side)
+    elif kind == "webp":
+        at = data.index(b"\x9d\x01\x2a") + 3
+        data[at : at + 4] = struct.pack("<HH", side, side)
+    elif kind == "tif":
+        (at,) = struct.unpack_from("<I", data, 4)
+        for entry in range(at + 2, at + 2 + 12 * data[at], 12):
+            tag, width = struct.unpack_from("<HH", data, entry)
+            if tag in {256, 257, 278}:
+                struct.pack_into("<H" if width == 3 else "<I", data, entry + 8, side)
+    else:
+        at = data.index(b"\xff\xc2" if kind == "jpeg" else b"\xff\xc0") + 5
+        data[at : at + 4] = struct.pack(">HH", side, side)
+    return bytes(data)
+
+
+def folder_of_images_and(tmp_path: Path, name: str, data: bytes, *, is_uniform: bool) -> Path:
+    folder = tmp_path / "data" / "a"
+    folder.mkdir(parents=True)
+    for number in range(8):
+        size = (20, 20 if is_uniform else 20 + number)
+        Image.new("RGB", size, (number, 0, 0)).save(folder / f"{number}.png")
+    (folder / name).write_bytes(data)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("is_uniform", [True, False])
+@pytest.mark.parametrize("kind", ["bmp", "gif", "jpg", "jpeg", "png", "tif", "webp"])
+def test_an_image_that_claims_to_be_huge_is_refused_by_name_or_skipped(
+    tmp_path: Path, kind: str, *, is_uniform: bool
+) -> None:
+    folder = folder_of_images_and(tmp_path, f"9.{kind}", damaged_image(kind), is_uniform=is_uniform)
+    with pytest.raises((DataError, ps.BudgetError), match=rf"9\.{kind}\b.*12000"):
+        list(ps.from_files(folder).with_options(memory=60_000_000))
+    with ps.from_files(folder, on_error="skip").with_options(memory=60_000_000).stream() as stream:
+        assert [int(row["image"][0, 0, 0]) for row in stream] == list(range(8))
+        assert f"9.{kind}" in str(stream.report().skipped)
+    sized = ps.from_files(folder, size=(8, 8))
+    with sized.with_options(memory=60_000_000, on_error="skip").stream() as stream:
+        assert len(list(stream)) == 8
+        assert f"9.{kind}" in str(stream.report().skipped)
+
+
+@pytest.mark.parametrize("is_uniform", [True, False])
+def test_an_image_far_larger_than_the_others_is_skipped_where_there_is_no_room_for_it(
+    tmp_path: Path, *, is_uniform: bool
+) -> None:
+    made = io.BytesIO()
+    Image.new("L", (5000, 5000)).save(made, "PNG")
+    folder = folder_of_images_and(tmp_path, "9.png", made.getvalue(), is_uniform=is_uniform)
+    ds = ps.from_files(folder)
+    with pytest.raises(ps.BudgetError, match=r"decoding .*9\.png, 5000 x 5000 pixels"):
+        list(ds.with_options(memory=60_000_000))
+    with ds.with_options(memory=60_000_000, on_error="skip").stream() as stream:
+        assert len(list(stream)) == 8
+        assert "9.png" in str(stream.report().skipped)
+    assert len(list(ds.with_options(memory="2GB", on_error="skip"))) == 9
+    # Images that are all as large are no bad ones: the budget is too small for them.
+    for number in range(8):
+        (folder / "a" / f"{number}.png").write_bytes(made.getvalue())
+    with pytest.raises(ps.BudgetError, match="5000 x 5000 pixels"):
+        list(ps.from_files(folder).with_options(memory=60_000_000, on_error="skip"))

@@ -30,6 +30,9 @@ _PILLOW_FORMATS = {
 }
 # Bytes that Pillow takes for a pixel; 4 for each mode that is not here, RGB too.
 _DEPTHS = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
+# Deflate packs 1,032 bytes into one, of 8 pixels each; a GIF as many pixels as a code of 12 bits can stand for; a JPEG
+# 64 pixels into a bit, and rows of them that are all the same into less.
+_MOST_PIXELS_A_BYTE = {"PNG": 8 * 1032, "GIF": 4096, "JPEG": 1 << 14}
 # Tags of TIFF.
 _TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 322, 323, 278
 _SAMPLES, _BITS, _ORIENTATION = 277, 258, 274
@@ -98,6 +101,23 @@ class Picture(Closing):
         if self.size is not None:
             image.draft("RGB", (self.size[1], self.size[0]))  # Makes decoding a JPEG cheaper.
         self.nbytes = scans + self._decoding_nbytes(image, tile)
+        self._check_is_whole(image)
+
+    def _check_is_whole(self, image: Any) -> None:
+        """Raise if the file has too few bytes for the pixels that it claims: it is damaged, or cut off."""
+        pixels = self.width * self.height
+        least = pixels // _MOST_PIXELS_A_BYTE.get(image.format, pixels)
+        if image.tile and image.tile[0][0] == "raw" and image.format == "TIFF":
+            least = pixels // 8  # A bit each.
+        if image.tile and image.tile[0][0] == "raw" and image.format == "BMP":
+            _, _, start, (_, row_nbytes, _) = image.tile[0]
+            least = start + row_nbytes * (self.height - 1)
+        if least > self.location.size:
+            raise DataError(
+                f"claims {self.width} x {self.height} pixels, for which its {self.location.size} bytes are too few",
+                file=str(self.location),
+                cure="It may be damaged or cut off: leave it out, or copy it again.",
+            )
 
     def _identified(self) -> Any:
         """Return the image as Image.open does, but for its warning of many pixels: we refuse those ourselves."""

@@ -1,5 +1,6 @@
 """Folders of images: a row is an image and its label, the folder it lies in. Decoded on threads."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from penstock.core.digests import array_digest
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, tops_of
 from penstock.core.optional import require
-from penstock.core.rows import Context, RowSet, as_index
+from penstock.core.rows import Context, Node, RowSet, as_index
 from penstock.core.spec import ArraySpec
-from penstock.errors import BudgetError, SpecMismatchError
+from penstock.errors import BudgetError, DataError, SpecMismatchError
 from penstock.io.location import Location
-from penstock.memory import format_nbytes
+from penstock.memory import default_budget, format_nbytes
 from penstock.sources.images.decoding import HEAD_NBYTES, Picture
 from penstock.sources.reading.bad_rows import BadRun, SkippableRows
 from penstock.sources.reading.file_rows import chosen_fields
@@ -33,6 +34,7 @@ from penstock.sources.reading.parts import (
 )
 
 _MOST_LOOKED_AT = 512  # Images whose sizes are read when the dataset is built.
+_OUTLIER = 16  # An image that takes so many times what most take is far larger than they are.
 _ROW_NBYTES = 24  # What an image takes in a block besides its pixels, where they differ in size.
 _MOST_LOOKED_AT_AFAR = 16  # Of images behind URLs that get a size anyway: each is a request.
 
@@ -73,8 +75,14 @@ class ImageRows(SkippableRows):
         # The classes of all files: skipping a bad image must not change the number of a class.
         self.classes = tuple(sorted({_label(location) for location in locations}))
         self.is_sampled = False
+        self.is_forgiving = False
+        """Whether an image that is far larger than the others, and than there is room for, is a bad one."""
         self.largest: _Look | None = None
         """Of the images that were looked at, the one that takes most to decode."""
+        self.usual: _Look | None = None
+        """The same, but for images that are far larger than the others."""
+        self.usual_image: Field | None = None
+        """The field of the images without those, where they differ in size."""
         image = self._image_field(request) if "image" in names else Field(ArraySpec((), np.int64))
         self.num_rows = len(self.locations)
         numbers = {label: number for number, label in enumerate(self.classes)}
@@ -87,35 +95,73 @@ class ImageRows(SkippableRows):
     def _image_field(self, request: Request) -> Field:
         """Return the field of the images, from the sizes of some; bad ones among these are skipped."""
         if self.size is not None:
-            self._look_for_largest()
+            self._look_for_largest(request)
             return Field(ArraySpec((*self.size, 3), np.uint8))
         step = -(-len(self.locations) // _MOST_LOOKED_AT)
         looked_at = self.locations[::step]
         self.is_sampled = step > 1
-        good, looks = attempt_each(looked_at, lambda one: _look(one, None), request)
-        self.largest = max(looks, key=lambda look: look.nbytes)
-        if len(good) < len(looked_at):
-            bad_urls = {one.url for one in looked_at} - {one.url for one in good}
+        _, looks = attempt_each(looked_at, lambda one: _look(one, None), request)
+        looks = self._note(looks, request)
+        if len(looks) < len(looked_at):
+            bad_urls = {one.url for one in looked_at} - {look.location.url for look in looks}
             self.locations = [one for one in self.locations if one.url not in bad_urls]
         sizes = [(look.height, look.width) for look in looks]
         if len(set(sizes)) == 1:
             return Field(ArraySpec((*sizes[0], 3), np.uint8))
-        rows = [height * width * 3 + _ROW_NBYTES for height, width in sizes]
+        assert self.usual is not None
+        self.usual_image = self._varying_field(
+            [look for look in looks if look.nbytes <= self.usual.nbytes]
+        )
+        return self._varying_field(looks)
+
+    def _varying_field(self, looks: list["_Look"]) -> Field:
+        rows = [look.height * look.width * 3 + _ROW_NBYTES for look in looks]
         tops = () if self.is_sampled else tops_of(rows)
         mean = sum(rows) // len(rows)
         return Field(ArraySpec((None, None, 3), np.uint8), estimate=mean, tops=tops)
 
-    def _look_for_largest(self) -> None:
+    def _note(self, looks: list["_Look"], request: Request) -> list["_Look"]:
+        """Note the largest images, and return all, without those that break every plan if bad files are skipped."""
+        usual = _OUTLIER * sorted(look.nbytes for look in looks)[len(looks) // 2]
+        kept = looks
+        if request.skip:
+            most = max(usual, default_budget())
+            kept = [look for look in looks if look.nbytes <= most]
+            request.skipped.extend(_too_large(look) for look in looks if look.nbytes > most)
+        self.largest = max(kept, key=lambda look: look.nbytes)
+        self.usual = max(
+            (look for look in kept if look.nbytes <= usual), key=lambda look: look.nbytes
+        )
+        return kept
+
+    def _look_for_largest(self, request: Request) -> None:
         """Find out what decoding takes; an image that can't be opened is an error when it is read."""
         is_remote = self.locations[0].is_remote
         most = _MOST_LOOKED_AT_AFAR if is_remote else _MOST_LOOKED_AT
         step = -(-len(self.locations) // most)
         self.is_sampled = step > 1
+        looks = []
         for location in self.locations[::step]:
             with suppress(*BAD):
-                look = _look(location, self.size)
-                if self.largest is None or look.nbytes > self.largest.nbytes:
-                    self.largest = look
+                looks.append(_look(location, self.size))
+        if looks:
+            kept = self._note(looks, request)
+            bad_urls = {one.location.url for one in looks} - {one.location.url for one in kept}
+            self.locations = [one for one in self.locations if one.url not in bad_urls]
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the rows, or the flow that skips bad ones; only then is an image too large a bad one."""
+        if self.is_forgiving == (on_error == "skip"):
+            return super().with_errors(on_error)
+        other = copy.copy(self)
+        other.is_forgiving = not self.is_forgiving
+        if self.usual_image is not None:
+            other.image, other.usual_image = self.usual_image, self.image
+            other.fields = tuple(
+                other.image if name == "image" else field
+                for name, field in zip(self.names, self.fields, strict=True)
+            )
+        return other.with_errors(on_error)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read and decode the images one after the other; threads do so side by side."""
@@ -156,6 +202,8 @@ class ImageRows(SkippableRows):
                     self._check_shape(image, location)
                     put(image)
         except BudgetError as error:
+            if self.is_forgiving and self.usual is not None and nbytes > self.usual.nbytes:
+                raise _too_large(_Look(location, picture.height, picture.width, nbytes)) from error
             budget = context.budget or 0
             raise BudgetError(
                 f"{location}: {what} takes {format_nbytes(nbytes)}, more than the memory budget of "
@@ -176,18 +224,22 @@ class ImageRows(SkippableRows):
         """Return the bytes of the largest image while it is decoded, and of images on their way to the block."""
         if "image" not in self.names:
             return 0
-        heaviest = 1 << 20 if self.largest is None else self.largest.nbytes
+        look = self._heaviest()
+        heaviest = 1 << 20 if look is None else look.nbytes
         header = min(HEAD_NBYTES, max((one.size for one in self.locations), default=0))
         moving = 0 if self.image.storage_shape else 2 * self.block_nbytes(num_rows)
         return max(heaviest, header) + moving
 
+    def _heaviest(self) -> "_Look | None":
+        return self.usual if self.is_forgiving else self.largest
+
     def heaviest(self) -> str:
         """Return the largest of the images that were looked at."""
-        if self.largest is None:
+        look = self._heaviest()
+        if look is None:
             return ""
-        look = self.largest
         return (
-            f"decoding {look.name}, {look.width} x {look.height} pixels, takes "
+            f"decoding {look.location}, {look.width} x {look.height} pixels, takes "
             f"{format_nbytes(look.nbytes)}"
         )
 
@@ -227,7 +279,7 @@ def _label(location: Location) -> str:
 class _Look:
     """What the header of an image tells."""
 
-    name: str
+    location: Location
     height: int
     width: int
     nbytes: int
@@ -236,7 +288,17 @@ class _Look:
 
 def _look(location: Location, size: tuple[int, int] | None) -> _Look:
     with Picture(location, size) as picture:
-        return _Look(str(location), picture.height, picture.width, picture.nbytes)
+        return _Look(location, picture.height, picture.width, picture.nbytes)
+
+
+def _too_large(look: _Look) -> DataError:
+    """Return the error of an image that is far larger than the others, and that there is no room for."""
+    return DataError(
+        f"decoding its {look.width} x {look.height} pixels takes {format_nbytes(look.nbytes)}, far more than the "
+        "others take and than there is room for",
+        file=str(look.location),
+        cure="Make it smaller, or leave it out.",
+    )
 
 
 def _put(sink: Sink, slot: int, context: Context, image: Array) -> None:

@@ -71,7 +71,7 @@ class SkippingFlow(Flow):
 
     def with_errors(self, on_error: str) -> Node:
         """Return this flow, or the rows, which raise where one is bad."""
-        return self if on_error == "skip" else self.rows
+        return self if on_error == "skip" else self.rows.with_errors(on_error)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the good rows, read ahead in parallel; bad ones are counted in order."""
