@@ -44,7 +44,9 @@ def in_bounds(array: Any) -> Any:
 
 def _array_of(array: Any, metadata: Any, store_path: Any) -> Any:
     zarr = require("zarr", "reading .zarr", "zarr")
-    return zarr.Array(zarr.AsyncArray(metadata, store_path, array.async_array.config))
+    inner = array._async_array  # noqa: SLF001  # In Zarr 3.1.3 neither this nor its config has a public name.
+    config = inner.config if hasattr(inner, "config") else inner._config  # noqa: SLF001
+    return zarr.Array(zarr.AsyncArray(metadata, store_path, config))
 
 
 def _bounded_v2(codecs: Sequence[Any], shape: Sequence[int], width: int) -> tuple[Any, ...]:
