@@ -77,7 +77,7 @@ def change_a_word(data: bytearray, generator: np.random.Generator) -> None:
         flip_bits(data, generator)
         return
     words = [b"-1", b"0", b"1e400", b"99999999999999999999", b"2147483648", b"null", b"[]", b"{}"]
-    words += [b'"\\ud800"', b'"../x"', b'"|O"', b"NaN", b'""', b"[[[[[[[[[["]
+    words += [b'"\\ud800"', b'"../x"', b'"|O"', b"NaN", b'""', b"[" * 10, b"[" * 50_000, b"(" * 150]
     one = found[int(generator.integers(0, len(found)))]
     other = found[int(generator.integers(0, len(found)))]
     choices = [*words, other[0], other[0]]

@@ -174,7 +174,7 @@ def _json(data: bytes) -> Any:
     """Return what JSON says, or None if it is damaged."""
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
