@@ -40,7 +40,7 @@ from penstock.sources.reading.parts import (
     skipped_words,
     unequal_lengths,
 )
-from penstock.sources.reading.whole_checks import Claim, WholeCheck
+from penstock.sources.reading.whole_checks import Claim, WholeCheck, check_now
 
 _CHOOSE = "Choose others with fields=(...)."
 _CHECK_NBYTES = 1 << 24  # Checked at once: a stream that is closing waits for no more.
@@ -104,7 +104,7 @@ def _array(reader: Reader, member: Member, request: Request) -> Opened:
         problem = f"array {name!r}: {error.problem}"
         raise type(error)(problem, file=file, offset=error.offset, cure=error.cure) from error
     if not member.is_deflated:
-        whole = _whole(reader.location, member, header) if request.verify else None
+        whole = _whole(reader, member, header) if request.verify else None
         leaf = leaf_of_header(reader.location, header, name, direct=request.direct, whole=whole)
         return member, header, leaf
     if not header.shape:
@@ -119,9 +119,15 @@ def _array(reader: Reader, member: Member, request: Request) -> Opened:
     return member, header, None
 
 
-def _whole(location: Location, member: Member, header: NpyHeader) -> WholeCheck:
-    claim = Claim(str(location), member.field, member.data_offset, member.nbytes, member.crc)
-    return WholeCheck(claim, header.data_offset)
+def _whole(reader: Reader, member: Member, header: NpyHeader) -> WholeCheck | None:
+    """Return the check of an array while it is read; None if there is more than that to check, which is done now."""
+    file = str(reader.location)
+    claim = Claim(file, member.field, member.data_offset, member.nbytes, member.crc)
+    if header.data_offset + header.nbytes == member.data_offset + member.nbytes:
+        return WholeCheck(claim, header.data_offset)
+    # Nobody reads what is behind the array: its header is damaged, or a strange program wrote it.
+    check_now(claim, reader)
+    return None
 
 
 class DeflatedPart:

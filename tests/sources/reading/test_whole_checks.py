@@ -1,7 +1,9 @@
 """One checksum for a whole array: compared once all of it was read, in whatever order."""
 
+import io
 import itertools
 import pickle
+import zipfile
 import zlib
 
 import numpy as np
@@ -97,3 +99,40 @@ def test_under_skip_the_rest_of_the_array_is_left_out(archive):
     assert num_rows + report.num_skipped == 20_000
     assert report.num_skipped > 0
     assert "is not what was written" in str(report.skipped)
+
+
+CHANGES = {
+    "fewer rows": (b"(20000,)", b"(19999,)"),
+    "no rows": (b"(20000,)", b"(0,)    "),
+    "narrower rows": (b"<i8", b"<i4"),
+    "no columns": (b"(20000,)", b"(9, 0)  "),
+    "the data begins earlier": (b"\x93NUMPY\x01\0\x76\0", b"\x93NUMPY\x01\0\x74\0"),
+}
+
+
+@pytest.mark.parametrize("other", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, None])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_header_that_leaves_bytes_behind_the_array_is_found(tmp_path, change, other):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("y.npy", npy_bytes(np.arange(20_000)))
+        if other is not None:
+            archive.writestr("x.npy", npy_bytes(np.arange(30_000)), other)
+    content = path.read_bytes()
+    assert CHANGES[change][0] in content
+    path.write_bytes(content.replace(*CHANGES[change], 1))
+    with pytest.raises(DataError, match=r"a\.npz.*'y' is not what was written"):
+        ps.from_files(path, "y")
+    ps.from_files(path, "y", verify=False)
+
+
+def test_bytes_that_were_written_behind_an_array_are_no_damage(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("y.npy", npy_bytes(np.arange(9)) + b"more")
+    assert run(ps.from_files(tmp_path / "a.npz", "y")) == list(range(9))
+
+
+def npy_bytes(array):
+    target = io.BytesIO()
+    np.save(target, array)
+    return target.getvalue()
