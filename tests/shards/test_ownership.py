@@ -142,6 +142,21 @@ def test_a_manifest_of_another_program_does_not_make_a_folder_ours(text, second,
     assert everything(tmp_path) == before
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["manifest.json", ".unfinished.jsonl"])
+def test_a_pipe_or_a_device_in_the_place_of_a_list_stops_nobody(name, kind, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    if kind == "pipe":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to("/dev/zero")
+    assert run(ps.from_files(tmp_path)) == [0, 1, 2]
+    with pytest.raises(TargetExistsError, match="not written by penstock"):
+        ROWS.write(tmp_path, overwrite=True)
+    with pytest.raises(TargetExistsError, match="this folder holds something else"):
+        run(ROWS.cache(tmp_path))
+
+
 def test_a_list_does_not_reach_outside_of_its_folder(tmp_path):
     ROWS.write(tmp_path / "out")
     (tmp_path / "precious").write_text("mine")

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.io.atomic import atomic_file
+from penstock.io.local.whole_file import read_whole
 from penstock.shards.layout import check_names
-from penstock.shards.manifest import shard_from_json, shard_to_json
+from penstock.shards.manifest import MAX_NBYTES, shard_from_json, shard_to_json
 from penstock.shards.writing import ShardRecord
 
 NAME = ".unfinished.jsonl"
@@ -78,7 +79,7 @@ def begin_line(names: Iterable[str]) -> str:
 def read_journal(folder: Path) -> Journal | None:
     """Return the journal of a folder, without lines that are cut off or damaged; None if it has none of ours."""
     try:
-        text = (folder / NAME).read_bytes()
+        text = read_whole(folder / NAME, most=MAX_NBYTES)
     except (OSError, ValueError):  # ValueError: a path with a null byte in it.
         return None
     first, *lines = text.split(b"\n")

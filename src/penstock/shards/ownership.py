@@ -17,6 +17,7 @@ from penstock.errors import DataError, TargetExistsError
 from penstock.io.atomic import is_empty_folder
 from penstock.io.failures import write_errors
 from penstock.io.leftovers import is_unfinished_name, remove_leftovers
+from penstock.io.local.whole_file import read_whole
 from penstock.shards import journal, manifest
 from penstock.shards.manifest import Manifest, parse_manifest
 from penstock.shards.writing import hidden_name
@@ -47,9 +48,7 @@ def own_manifest(folder: Path) -> Manifest | None:
     """Return the manifest of a folder; None if it has none of ours."""
     file = folder / manifest.NAME
     try:
-        if file.stat().st_size > manifest.MAX_NBYTES:
-            return None
-        return parse_manifest(file.read_bytes(), file=str(file))
+        return parse_manifest(read_whole(file, most=manifest.MAX_NBYTES), file=str(file))
     except (OSError, DataError):
         return None
 

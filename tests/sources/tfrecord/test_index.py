@@ -54,7 +54,7 @@ def test_the_index_is_made_anew_when_size_or_time_change(tmp_path, cache, monkey
     assert len(list(cache.glob("*.npy"))) == 1  # Those of earlier versions are gone.
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", "short", "wrong"])
+@pytest.mark.parametrize("content", [b"", b"garbage", "short", "wrong", "pipe"])
 def test_a_bad_cache_entry_is_made_anew(tmp_path, cache, content):
     path = write(tmp_path / "a.tfrecord", payloads(10))
     ps.from_tfrecord(path, FIXED)
@@ -63,6 +63,9 @@ def test_a_bad_cache_entry_is_made_anew(tmp_path, cache, content):
         np.save(kept, np.load(kept)[:5])
     elif content == "wrong":
         np.save(kept, np.load(kept).astype("float64"))
+    elif content == "pipe":
+        kept.unlink()
+        os.mkfifo(kept)
     else:
         kept.write_bytes(content)
     assert labels(ps.from_tfrecord(path, FIXED)) == list(range(10))

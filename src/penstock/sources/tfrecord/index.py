@@ -150,7 +150,7 @@ def _load(location: Location, *, verify: bool, room: _Room) -> Index | None:
         path = _path(location, verify=verify)
         if path is None:
             return None
-        # Entries; a file that claims more is not believed.
+        # Entries; a file that claims more is not believed. Pipes and devices have none.
         most = location.size // FRAME_NBYTES + 1
         num_saved = (path.stat().st_size - _HEADER_NBYTES) // 8
         if not 2 <= num_saved <= most + 1:
