@@ -73,3 +73,33 @@ def test_what_is_no_dataset_is_an_error_that_says_what_it_is(
 ) -> None:
     with pytest.raises(DataError, match=rf"a\.h5: {problem}"):
         ps.from_files(path, name)
+
+
+@pytest.mark.parametrize("block", [b"FRHP", b"FHDB", b"BTHD", b"BTLF"])
+def test_a_group_of_many_names_that_is_damaged_is_an_error_and_no_crash(
+    tmp_path: Path, block: bytes
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        for number in range(20):
+            file[f"group/{number}"] = np.arange(4)
+    content = bytearray((tmp_path / "a.h5").read_bytes())
+    content[content.index(block) + 20] ^= 1
+    (tmp_path / "a.h5").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.h5: can't be read as HDF5: .*checksum"):
+        ps.from_files(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("track_order", [False, True])
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_datasets_come_in_the_order_of_their_paths_and_once(
+    tmp_path: Path, libver: str, track_order: bool
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver, track_order=track_order) as file:
+        for name in ["é", "z/1", "b b", "a/z/y", "a/10", "a/2", "B", *"jihgfedc"]:
+            file[name] = np.arange(4)
+        file["a/z/round"] = file["a"]
+        file["a/z/top"] = file["/"]
+        file["a/0"] = file["z/1"]
+    names = list(ps.from_files(tmp_path / "a.h5").spec)
+    expected = ["B", "a/0", "a/10", "a/2", "a/z/y", "b b", *"cdefghij", "é"]
+    assert names == expected

@@ -63,6 +63,16 @@ def hdf5_of_many(path: Path) -> None:
             file["x"].attrs[f"attribute {number}"] = "a" * number
 
 
+def hdf5_in_order(path: Path) -> None:
+    """Names in the order in which they were made, some in the header of their group."""
+    with h5py.File(path, "w", track_order=True) as file:
+        for number in range(4):
+            file[f"{'few' if number % 2 else 'other'}/{9 - number}"] = NUMBERS + number
+        for number in range(12):
+            file[f"{20 - number}"] = NUMBERS + number
+        file["elsewhere"] = h5py.ExternalLink("b.h5", "/x")
+
+
 def hdf5_with_filter(code: int, path: Path) -> None:
     """Integers of which 12 bits are used, so that a filter can leave the others out."""
     stored = h5py.h5t.STD_I16LE.copy()
@@ -118,5 +128,6 @@ KINDS = {
     "hdf5, n bits": Kind("a.h5", partial(hdf5_with_filter, h5py.h5z.FILTER_NBIT)),
     "hdf5, compact": Kind("a.h5", hdf5_compact),
     "hdf5, packed lists": Kind("a.h5", hdf5_of_packed_lists),
+    "hdf5, in order": Kind("a.h5", hdf5_in_order),
     "hdf5, many": Kind("a.h5", hdf5_of_many),
 }

@@ -94,22 +94,46 @@ def _damaged(error: Exception, file: str, which: str) -> FileError:
 
 
 def names_in(file: Any) -> list[str]:
-    """Return the paths of all datasets, and of links to other files."""
+    """Return the paths of all datasets, and of links to other files; what has several paths counts once.
+
+    Not by `visititems`: HDF5 makes a table of a group to sort it, and crashes if the group is damaged half way. As they
+    lie in the file, names are handed out one by one.
+    """
     h5py = require("h5py", "reading .h5", "hdf5")
+    h5g, h5l = h5py.h5g, h5py.h5l
     found: list[str] = []
     links: list[str] = []
-
-    def note_dataset(path: str, one: Any) -> None:
-        if isinstance(one, h5py.Dataset):
-            found.append(path)
-
-    def note_link(path: str, link: Any) -> None:
-        if isinstance(link, h5py.ExternalLink):
+    seen = set()
+    left = [("", h5l.TYPE_HARD)]  # Not by recursion: groups may be as deep as a file is long.
+    while left:
+        path, kind = left.pop()
+        if kind == h5l.TYPE_EXTERNAL:
             links.append(path)
-
-    file.visititems(note_dataset)
-    file.visititems_links(note_link)
+        if kind != h5l.TYPE_HARD:
+            continue
+        target = h5g.get_objinfo(file.id, path.encode("utf-8", "surrogateescape") or b".")
+        if (target.fileno, target.objno) in seen:
+            continue
+        seen.add((target.fileno, target.objno))
+        if target.type == h5g.DATASET:
+            found.append(path)
+        elif target.type == h5g.GROUP:
+            left += sorted(_entries(file, path), reverse=True)
     return found + links
+
+
+def _entries(file: Any, path: str) -> list[tuple[str, int]]:
+    """Return the path and the kind of each link in a group."""
+    h5 = require("h5py", "reading .h5", "hdf5").h5
+    found: list[tuple[str, int]] = []
+
+    def note(name: bytes, link: Any) -> None:
+        text = name.decode("utf-8", "surrogateescape")
+        found.append((f"{path}/{text}" if path else text, int(link.type)))
+
+    group = file[path] if path else file
+    group.id.links.iterate(note, info=True, order=h5.ITER_NATIVE)
+    return found
 
 
 def dataset_at(file: Any, name: str, place: str) -> Any:
