@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-from penstock.errors import DataError, MissingFileError, NotAFileError
+from penstock.core import forking
+from penstock.errors import DataError, MissingFileError, NotAFileError, StreamClosedError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
 from penstock.io.open import open_reader
@@ -14,6 +16,40 @@ from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session
 
 
+class _Reads:
+    """The reads that are under way: closing waits for them.
+
+    Zarr reads several keys at once, on threads of its own, and leaves the others to themselves after an error.
+    """
+
+    def __init__(self) -> None:
+        self._lock = forking.lock()
+        self._process = os.getpid()
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._count = 0
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise StreamClosedError("the store was closed.")
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._is_closed:
+                self._ended.put(None)
+
+    def close(self) -> None:
+        with self._lock:
+            left = 0 if self._is_closed else self._count
+            self._is_closed = True
+        # In a forked child there is nobody to wait for.
+        for _ in range(left if os.getpid() == self._process else 0):
+            self._ended.get()
+
+
 class LocalKeys:
     """Files under a local folder."""
 
@@ -21,6 +57,7 @@ class LocalKeys:
         self.root = location.url
         self.num_missing = 0
         """How many reads asked for a key that is not there."""
+        self._reads = _Reads()
 
     def get(
         self, key: str, start: int, stop: int | None, *, most: int | None = None
@@ -29,6 +66,10 @@ class LocalKeys:
 
         Raises if they are more than `most`.
         """
+        with self._reads:
+            return self._get(key, start, stop, most)
+
+    def _get(self, key: str, start: int, stop: int | None, most: int | None) -> bytes | None:
         path = Path(self.root) / key
         try:
             found = path.stat()
@@ -56,7 +97,8 @@ class LocalKeys:
             return []
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Wait for reads that are under way; there are none afterwards."""
+        self._reads.close()
 
 
 class RemoteKeys:
@@ -65,6 +107,7 @@ class RemoteKeys:
     def __init__(self, location: Location) -> None:
         self.root = location.url.rstrip("/")
         self.num_missing = 0
+        self._reads = _Reads()
         self._policy = RetryPolicy()
         self._session = Session.share(self.root, location.storage_options)
 
@@ -75,6 +118,10 @@ class RemoteKeys:
 
         Raises if they are more than `most`.
         """
+        with self._reads:
+            return self._get(key, start, stop, most)
+
+    def _get(self, key: str, start: int, stop: int | None, most: int | None) -> bytes | None:
         url = f"{self.root}/{key}" if key else self.root
         try:
             found = self._session.run(lambda: stat(self._session, url, self._policy))
@@ -108,7 +155,8 @@ class RemoteKeys:
         return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
 
     def close(self) -> None:
-        """Release the connection."""
+        """Wait for reads that are under way, and release the connection."""
+        self._reads.close()
         self._session.release()
 
 

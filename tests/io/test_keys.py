@@ -1,0 +1,56 @@
+"""A folder as a store of bytes by key: what is read, and that nothing is read once it is closed."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import DataError, StreamClosedError
+from penstock.io import keys as module
+from penstock.io.keys import open_keys
+from penstock.io.location import Location
+
+
+def test_a_key_is_read_in_part_or_whole_and_never_more_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    keys = open_keys(Location(str(tmp_path), 0, is_directory=True))
+    assert keys.get("a", 0, None) == b"0123456789"
+    assert keys.get("a", 2, 4) == b"23"
+    assert keys.get("a", -3, None) == b"789"
+    assert keys.get("b", 0, None) is None
+    with pytest.raises(
+        DataError, match="10 bytes to be read at once, where there can be at most 9"
+    ):
+        keys.get("a", 0, None, most=9)
+    keys.close()
+    keys.close()
+
+
+def test_closing_waits_for_the_reads_that_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    keys = open_keys(Location(str(tmp_path), 0, is_directory=True))
+    is_reading, may_go_on = threading.Event(), threading.Event()
+    open_reader = module.open_reader
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        is_reading.set()
+        may_go_on.wait()
+        return open_reader(*arguments, **options)
+
+    monkeypatch.setattr(module, "open_reader", slow)
+    with ThreadPoolExecutor(2) as pool:
+        read = pool.submit(keys.get, "a", 0, None)
+        is_reading.wait()
+        closed = pool.submit(keys.close)
+        with suppress(StreamClosedError):
+            while True:  # Until the store is being closed, other keys are looked for.
+                assert keys.get("b", 0, None) is None
+        assert not closed.done()
+        may_go_on.set()
+        assert read.result() == b"abc"
+        closed.result()
