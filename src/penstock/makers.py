@@ -127,7 +127,7 @@ def from_files(
         on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,
             and names it in each report. What turns out bad later is a matter of `with_options`.
         verify: Whether checksums in the files are compared with what is read: those of folders that `write`
-            made, of `.npz` archives and of Parquet pages. A row that was damaged is then an error.
+            made, of `.npz` archives, of Parquet pages and of PNG images. A row that was damaged is then an error.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()

@@ -13,6 +13,8 @@ from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import PAGES_NBYTES, SeekableFile
+from penstock.io.sizes import READ_NBYTES
+from penstock.sources.images.png_sums import PngSums
 
 _MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
 HEAD_NBYTES = 64 << 20
@@ -45,10 +47,13 @@ class Picture(Closing):
     height: int
     nbytes: int
 
-    def __init__(self, location: Location, size: tuple[int, int] | None) -> None:
+    def __init__(
+        self, location: Location, size: tuple[int, int] | None, *, verify: bool = True
+    ) -> None:
         """Open the file; `size` is the height and width that the image shall have."""
         self.location = location
         self.size = size
+        self.verify = verify
         self._reader = open_reader(location, direct=False)
         self._file = _Counted(self._reader)
         try:
@@ -66,8 +71,11 @@ class Picture(Closing):
         """Return the pixels, uint8 (height, width, 3)."""
         image, self._image = self._image, None
         self._file.left = 2 * self.location.size + HEAD_NBYTES
+        if self.verify and image.format == "PNG" and image.tile:
+            self._file.sums = PngSums(int(image.tile[0][2]) - 8)  # From the head of the chunk.
         try:
             image.load()
+            self._file.check_sums()
             # What it says of transparency is of no use without an alpha channel, and Pillow would warn of it.
             image.info.pop("transparency", None)
             if image.mode != "RGB":
@@ -202,15 +210,35 @@ class _Counted(SeekableFile):
         super().__init__(reader)
         self.left = HEAD_NBYTES
         self.failure: FileError | None = None
+        self.sums: PngSums | None = None
         self._location = reader.location
+
+    def check_sums(self) -> None:
+        """Raise if a checksum of pixels is wrong; reads what Pillow had no need of."""
+        sums, self.sums = self.sums, None
+        if sums is None:
+            return
+        piece = bytearray(READ_NBYTES)
+        while not sums.is_done and sums.at < self._reader.size:
+            self.seek(sums.at)
+            sums.saw(sums.at, memoryview(piece)[: self.readinto(piece)])
+        if sums.is_bad:
+            raise DataError(
+                "a checksum of its pixels is wrong: they are not what was written",
+                file=str(self._location),
+                cure="Copy it again from its original; from_files(..., verify=False) reads it as it is.",
+            )
 
     def readinto(self, buffer: Any) -> int:
         """Fill as much of `buffer` as the file has, and return how much that was."""
+        start = self.tell()
         try:
             done = super().readinto(buffer)
         except FileError as error:
             self.failure = error
             raise
+        if self.sums is not None:
+            self.sums.saw(start, memoryview(buffer).cast("B")[:done])
         self.left -= done
         if self.left < 0:
             self.failure = DataError(

@@ -72,6 +72,7 @@ class ImageRows(SkippableRows):
         self.names = names
         self.structure = structure
         self.size = size
+        self.verify = request.verify
         # The classes of all files: skipping a bad image must not change the number of a class.
         self.classes = tuple(sorted({_label(location) for location in locations}))
         self.is_sampled = False
@@ -193,7 +194,7 @@ class ImageRows(SkippableRows):
         nbytes = min(location.size, HEAD_NBYTES)
         try:
             with context.hold(nbytes):
-                picture = Picture(location, self.size)
+                picture = Picture(location, self.size, verify=self.verify)
             with picture:
                 what = f"decoding its {picture.width} x {picture.height} pixels"
                 nbytes = picture.nbytes
