@@ -80,6 +80,22 @@ def test_features_are_inferred_from_the_first_records(tmp_path):
     assert labels(ds) == list(range(40))
 
 
+@pytest.mark.parametrize("record", [0, 7, 39])
+@pytest.mark.parametrize("index", [True, False])
+def test_a_damaged_record_tells_no_features(tmp_path, index, record):
+    spec = ps.from_tfrecord(write(tmp_path / "a.tfrecord", payloads(40))).spec
+    content = bytearray((tmp_path / "a.tfrecord").read_bytes())
+    at = content.index(b"label", starts(payloads(40))[record])
+    content[at : at + 5] = b"other"
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    ds = ps.from_tfrecord(tmp_path / "a.tfrecord", index=index)
+    assert ds.spec == spec
+    good = labels(ds.with_options(on_error="skip"))
+    assert good == [number for number in range(40) if number != record]
+    with pytest.raises(DataError, match=rf"a\.tfrecord.*row {record}"):
+        run(ds)
+
+
 def test_variable_features_pad_and_defaults_fill(tmp_path):
     path = write(tmp_path / "a.tfrecord", payloads(6))
     nest = {"ids": ps.VarFeature("int32"), "none": ps.FixedFeature((2,), "int8", default=7)}

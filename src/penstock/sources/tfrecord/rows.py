@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock import _native
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.fields import round_up
@@ -60,7 +61,7 @@ def open_tfrecord(
     if raw and features is not None:
         raise ValueError("raw=True gives the bytes of records: leave the features out.")
     files = open_records(paths, compression, storage_options)
-    sample = Sample(files)
+    sample = Sample(files, verify=verify)
     if features is None and not raw:
         features = inferred(files, sample)
     records = Records(features, verify=verify)
@@ -98,10 +99,11 @@ def open_records(
 
 
 class Sample:
-    """The first records of files (at most 100), as many as can be read; only a few MB of them are held."""
+    """The sound ones of the first records of files (at most 100); only a few MB of them are held."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, *, verify: bool) -> None:
         self._files = files
+        self._verify = verify
         self._held: list[Bytes] = []
         self._held_nbytes = 0
         self.is_too_large = False
@@ -111,7 +113,10 @@ class Sample:
         flow = RecordFlow(self._files, Records(None, verify=False))
         context = replace(plain_context(), allocate=_sampled, block_nbytes=_GRAIN_NBYTES)
         try:
-            for payload in itertools.islice(_payloads(flow, context), _SAMPLE):
+            for payload, checksum in itertools.islice(_payloads(flow, context), _SAMPLE):
+                # What is damaged would tell of features that no other record has.
+                if self._verify and _masked(_native.crc32c(payload)) != checksum:
+                    continue
                 if not self._held or self._held_nbytes + payload.size <= _MOST_HELD:
                     self._held.append(payload)
                     self._held_nbytes += payload.size
@@ -136,11 +141,19 @@ def _sampled(nbytes: int) -> Bytes:
     return allocate_plain(nbytes)
 
 
-def _payloads(flow: RecordFlow, context: Context) -> Iterator[Bytes]:
+def _payloads(flow: RecordFlow, context: Context) -> Iterator[tuple[Bytes, int]]:
+    """Yield the bytes of each record, and the checksum behind them."""
     for span in flow.spans(None, context):
         found = span.found
         for start, length in zip(found.starts.tolist(), found.lengths.tolist(), strict=True):
-            yield found.buffer[start + HEADER_NBYTES : start + HEADER_NBYTES + length]
+            stop = start + HEADER_NBYTES + length
+            checksum = int.from_bytes(found.buffer[stop : stop + 4].tobytes(), "little")
+            yield found.buffer[start + HEADER_NBYTES : stop], checksum
+
+
+def _masked(checksum: int) -> int:
+    """Return a CRC32C as TFRecords have it, so that one of bytes with a checksum among them is no simple number."""
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def inferred(files: Files, sample: Sample) -> Any:
@@ -366,7 +379,7 @@ def describe_tfrecord(locations: Sequence[Location]) -> list[str]:
     else:
         lines.append("records  unknown until they are read")
     try:
-        features = inferred(files, Sample(files))
+        features = inferred(files, Sample(files, verify=True))
     except DataError as error:
         return [*lines, f"features none ({error.problem}): read them with raw=True"]
     lines += [f"feature  {name!r}: {feature}" for name, feature in features.items()]
