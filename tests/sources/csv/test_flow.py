@@ -91,7 +91,7 @@ def test_a_spec_sets_types_and_integers_do_not_wrap(tmp_path: Path) -> None:
     for spec in ({"a": "int8"}, {"d": "uint8"}):
         with pytest.raises(DataError, match=r"line [23]: column '[ad]' is u?int8, got"):
             run(ps.from_files(path, spec=spec))
-    with pytest.raises(ValueError, match="spec names 'z', and the columns are a, b, c, d"):
+    with pytest.raises(DataError, match=r"a\.csv: spec names 'z', and the columns are a, b, c, d"):
         ps.from_files(path, spec={"z": "f4"})
     with pytest.raises(TypeError, match="must be a dict of columns"):
         ps.from_files(path, spec=ps.ArraySpec((), "f4"))

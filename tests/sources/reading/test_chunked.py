@@ -92,6 +92,12 @@ def test_rows_of_another_shape_than_stated_are_an_error() -> None:
         read(Lying(Grid(100, 10)), slice(0, 10), plain_context())
 
 
+@pytest.mark.parametrize("grid", [Grid(4, 10**20), Grid(10**20, 4), Grid(1, 1 << 61)])
+def test_more_rows_or_larger_chunks_than_can_be_numbered_are_an_error(grid: Grid) -> None:
+    with pytest.raises(DataError, match=r"a\.test: claims \d+ rows of 8 bytes, in chunks of \d+"):
+        Counted(grid)
+
+
 @pytest.mark.parametrize("bad", [0, 1, 977, 2999])
 def test_one_bad_chunk_among_thousands_is_found_and_named(bad: int) -> None:
     """By halving: a call within a call for each chunk would end at Python's limit."""

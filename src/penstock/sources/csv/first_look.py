@@ -31,7 +31,7 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow:
     first = _first_piece(locations[0])
     names, structure = chosen_fields(str(locations[0]), table.columns, request)
     check_names(str(locations[0]), names, dict.fromkeys(table.columns))
-    specs = _given(request.spec, table)
+    specs = _given(request.spec, table, str(locations[0]))
     rows = _first_rows(table, first, str(locations[0]), request)
     fields = []
     for name in names:
@@ -128,7 +128,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _given(spec: Any, table: Table) -> dict[str, ArraySpec]:
+def _given(spec: Any, table: Table, file: str) -> dict[str, ArraySpec]:
     """Return the specs that the user gave: {column: ArraySpec or dtype}."""
     if spec is None:
         return {}
@@ -143,8 +143,10 @@ def _given(spec: Any, table: Table) -> dict[str, ArraySpec]:
     }
     for name, one in found.items():
         if name not in table.columns:
-            raise ValueError(
-                f"spec names {name!r}, and the columns are {', '.join(table.columns)}."
+            raise DataError(
+                f"spec names {name!r}, and the columns are {', '.join(table.columns)}",
+                file=file,
+                cure="Check the spec, and the first line of the file.",
             )
         if one.shape != ():
             raise ValueError(f"a cell of a CSV file is one value, got {one} for column {name!r}.")

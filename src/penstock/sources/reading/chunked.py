@@ -50,6 +50,7 @@ class Coded:
 
 Values = Array | Text | Ragged | Coded
 """Rows that follow each other: an array if they are of one size, else a column."""
+_MOST_NBYTES = 1 << 62  # So that rows and bytes are numbers of 64 bits, also after some are added.
 _SHARED_NBYTES = 1 << 21  # For retained chunks, which two blocks may share: as much as a block.
 
 
@@ -97,6 +98,14 @@ class Chunked(Leaf):
     chunk_rows: int
 
     def __init__(self, field: Field, grid: Grid, *, file: str, key: Hashable) -> None:
+        most_rows = max(grid.num_rows, grid.chunk_rows)
+        if most_rows * max(1, field.nbytes) > _MOST_NBYTES:
+            raise DataError(
+                f"claims {grid.num_rows} rows of {field.nbytes} bytes, in chunks of {grid.chunk_rows}: more than "
+                "any memory can address",
+                file=file,
+                cure="It is damaged: copy it again from its original.",
+            )
         self.field = field
         self.grid = grid
         self.num_rows = grid.num_rows
