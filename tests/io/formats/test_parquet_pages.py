@@ -74,3 +74,36 @@ def test_columns_of_another_type_than_the_schema_says_are_refused(tmp_path: Path
         pytest.raises(DataError, match=r"columns of row group 0 are not those of the schema"),
     ):
         check_footer(reader, nbytes)
+
+
+@pytest.mark.parametrize("repetition", [0, 4], ids=["required", "repeated"])
+def test_levels_of_other_number_than_the_schema_says_are_refused(
+    tmp_path: Path, repetition: int
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [[1, 2], [3]]}), path, store_schema=False)
+    data = bytearray(path.read_bytes())
+    nbytes = int.from_bytes(data[-8:-4], "little")
+    with open_reader(expand(path)[0]) as reader:
+        assert not check_footer(reader, nbytes)
+    # Before its name, the schema says of an item whether it is optional.
+    place = data.index(b"\x25\x02\x18\x07element", len(data) - 8 - nbytes)
+    data[place + 1] = repetition
+    path.write_bytes(data)
+    with (
+        open_reader(expand(path)[0]) as reader,
+        pytest.raises(DataError, match=r"columns of row group 0 are not those of the schema"),
+    ):
+        check_footer(reader, nbytes)
+
+
+def test_a_column_that_claims_to_be_encrypted_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1, 2, 3]}), path, store_schema=False)
+    data = bytearray(path.read_bytes())
+    nbytes = int.from_bytes(data[-8:-4], "little")
+    # What was its metadata becomes what says how it is encrypted.
+    data[data.rindex(b"\x1c\x15\x04", len(data) - 8 - nbytes)] = 0x6C
+    path.write_bytes(data)
+    with open_reader(expand(path)[0]) as reader:
+        assert check_footer(reader, nbytes)

@@ -20,6 +20,8 @@ _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3  # The format's numbers for kinds of pages
 _CODED = (2, 8)  # ... and for encodings: numbers of words of the dictionary,
 _DELTAS = (6, 7)  # ... and texts behind their lengths,
 _PREFIXED = 7  # ... the second without the beginning they have in common with the one before.
+_OPTIONAL, _REPEATED = 1, 2  # ... for how often a value comes,
+_BYTE_ARRAY = 6  # ... and for a type.
 _WORD_NBYTES = {"BOOLEAN": 1, "INT64": 8, "DOUBLE": 8, "INT96": 12, "FIXED_LEN_BYTE_ARRAY": 1}
 
 
@@ -111,11 +113,14 @@ def read_pages(reader: Reader, column: Any, what: str) -> Pages:
     )
 
 
-def check_footer(reader: Reader, nbytes: int) -> None:
-    """Raise a DataError if columns are not of the types of the schema: pyarrow ends the process at such a file."""
+def check_footer(reader: Reader, nbytes: int) -> bool:
+    """Return whether columns are encrypted; raise a DataError if they are not what the schema says.
+
+    pyarrow ends the process if it is asked for a column of either kind.
+    """
     what = "its footer"
     if not 0 < nbytes <= reader.size - 12:
-        return  # pyarrow says what is wrong with it.
+        return False  # pyarrow says what is wrong with it.
     offset = reader.size - 8 - nbytes
     headers = _Headers(reader, reader.size, what)
     try:
@@ -125,19 +130,67 @@ def check_footer(reader: Reader, nbytes: int) -> None:
     schema, groups = footer.get(2), footer.get(4)
     if not isinstance(schema, list) or not isinstance(groups, list):
         raise headers.damaged(offset, "it has no schema, or no row groups")
-    types = [_number(one, 1) for one in schema[1:] if _number(one, 5) <= 0]
+    leaves = _leaves(schema)
+    is_encrypted = False
     for number, group in enumerate(groups):
-        columns = group.get(1)
-        heads = [one.get(3) for one in columns] if isinstance(columns, list) else []
-        # A column that is encrypted has no head.
-        found = [
-            kind if head is None else _number(head, 1)
-            for head, kind in zip(heads, types, strict=False)
-        ]
-        if found != types or len(heads) != len(types):
+        found = group.get(1) if isinstance(group, dict) else None
+        columns = (
+            [one if isinstance(one, dict) else {} for one in found]
+            if isinstance(found, list)
+            else []
+        )
+        is_encrypted |= any(isinstance(one.get(8), dict) for one in columns)
+        is_sound = len(columns) == len(leaves) and all(
+            leaf.describes(one.get(3)) or isinstance(one.get(8), dict)
+            for one, leaf in zip(columns, leaves, strict=True)
+        )
+        if not is_sound:
             raise headers.damaged(
                 offset, f"the columns of row group {number} are not those of the schema"
             )
+    return is_encrypted
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A column of the schema: the number of its type, and how many of the lists and optional values it is in."""
+
+    kind: int
+    num_lists: int
+    num_levels: int
+
+    def describes(self, head: Any) -> bool:
+        """Return whether the head of a column in a row group is of this type, and so are its statistics of sizes."""
+        if not isinstance(head, dict) or _number(head, 1) != self.kind:
+            return False
+        sizes = head.get(16)
+        if not isinstance(sizes, dict):
+            return True
+        if 1 in sizes and self.kind != _BYTE_ARRAY:
+            return False
+        counts = [len(one) if isinstance(one := sizes.get(key), list) else 0 for key in (2, 3)]
+        return counts[0] in (0, self.num_lists + 1) and counts[1] in (0, self.num_levels + 1)
+
+
+def _leaves(schema: list[Any]) -> list[_Leaf]:
+    """Return the columns of a schema, which is a tree that lists each group before what is in it."""
+    found = []
+    groups: list[
+        list[int]
+    ] = []  # The children that are left, lists and levels, of each group around.
+    for element in schema[1:]:
+        while groups and not groups[-1][0]:
+            groups.pop()
+        around = groups[-1] if groups else [len(schema), 0, 0]
+        around[0] -= 1
+        repetition, num_children = _number(element, 3), _number(element, 5)
+        num_lists = around[1] + (repetition == _REPEATED)
+        num_levels = around[2] + (repetition in (_OPTIONAL, _REPEATED))
+        if num_children > 0:
+            groups.append([num_children, num_lists, num_levels])
+        else:
+            found.append(_Leaf(_number(element, 1), num_lists, num_levels))
+    return found
 
 
 def _number(fields: Any, key: int) -> int:
@@ -239,7 +292,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
             item, at = (None, at + 1) if inner in (1, 2) else _value(data, at, inner, depth + 1)
             if at > len(data):
                 raise IndexError
-            if inner == 12:
+            if inner in (6, 12):  # Numbers and structs.
                 items.append(item)
         return items, at
     if kind == 12:

@@ -68,7 +68,9 @@ def _open(
     known: dict[str, _Sizes],
 ) -> Part:
     if location.size >= 12 and read_bytes(reader, location.size - 4, 4) == b"PAR1":
-        check_footer(reader, int.from_bytes(read_bytes(reader, location.size - 8, 4), "little"))
+        nbytes = int.from_bytes(read_bytes(reader, location.size - 8, 4), "little")
+        if check_footer(reader, nbytes):
+            raise encrypted(location)
     handle = Handle(location, reader, None, verify=request.verify)
     schema, metadata = handle.file.schema_arrow, handle.file.metadata
     handle.close()
