@@ -105,6 +105,8 @@ def test_the_merged_spec_admits_all_that_either_admits(one: Any, other: Any, sha
         (None, "f4", TypeError, r"^shape must be a tuple of sizes, got None; write \(None,\)\.$"),
         ((-1,), "f4", ValueError, "^a dimension must be None or a whole number >= 0, got -1\\.$"),
         ((1.5,), "f4", ValueError, "^a dimension must be None or a whole number >= 0, got 1.5\\.$"),
+        ((float("inf"),), "f4", ValueError, "^a dimension must be None or .* got inf\\.$"),
+        ((float("nan"),), "f4", ValueError, "^a dimension must be None or .* got nan\\.$"),
         ((), object, TypeError, "^dtype must be a plain NumPy dtype, bytes or str, got object; "),
         ((), [("a", "O")], TypeError, "objects cannot be kept in blocks"),
         ((), ("f4", (2,)), TypeError, "^put the sub-array of .* into the shape instead"),
@@ -142,3 +144,9 @@ def test_only_a_fixed_spec_has_bytes_and_each_names_its_dtype():
     assert ArraySpec((), str).numpy_dtype.hasobject
     assert dtype_name(np.dtype([("a", "<i4")])) == "[('a', '<i4')]"
     assert ArraySpec((None, 2), str).to_json() == [[None, 2], "str"]
+
+
+@pytest.mark.parametrize("change", [{"offsets": [10**20]}, {"itemsize": 10**20}])
+def test_json_of_a_dtype_with_numbers_that_are_too_large_is_refused(change: dict[str, Any]):
+    with pytest.raises(ValueError, match="too large"):
+        dtype_from_json({"names": ["a"], "formats": ["<f4"], **change})

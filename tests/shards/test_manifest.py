@@ -20,6 +20,7 @@ from penstock.errors import DataError
         ({"fields": {"value": {"shape": [], "dtype": "|O"}}}, "damaged"),
         ({"fields": {"value": {"shape": [], "dtype": "<f8"}}}, "the manifest says otherwise"),
         ({"fields": {"value": {"shape": [-1], "dtype": "<f8"}}}, "damaged"),
+        ({"fields": {"value": {"shape": [float("inf")], "dtype": "<f8"}}}, "damaged"),
         ({"row": ["value", "value"]}, "name each field once"),
         ({"num_rows": 9.0}, "damaged"),
         ({"num_rows": "9"}, "damaged"),

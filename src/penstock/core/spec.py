@@ -132,7 +132,10 @@ def _is_list_of_text(value: Any) -> bool:
 def _dimension(size: Any) -> int | None:
     if size is None:
         return None
-    number = int(size)
+    try:
+        number = int(size)
+    except (OverflowError, ValueError):  # Infinite, or not a number.
+        number = -1
     if number != size or number < 0:
         raise ValueError(f"a dimension must be None or a whole number >= 0, got {size!r}.")
     return number
@@ -236,13 +239,20 @@ def _changed(
 
 def dtype_from_json(value: Any) -> Any:
     """Return the dtype that `dtype_to_json` wrote; raises TypeError or ValueError."""
+    try:
+        return _dtype_from_json(value)
+    except OverflowError as error:  # Sizes and offsets of any number of digits.
+        raise ValueError(str(error)) from error
+
+
+def _dtype_from_json(value: Any) -> Any:
     if value in ("bytes", "str"):
         return value
     if isinstance(value, dict):
-        formats = [dtype_from_json(one) for one in value.get("formats", ())]
+        formats = [_dtype_from_json(one) for one in value.get("formats", ())]
         return np.dtype({**value, "formats": formats})  # type: ignore[call-overload]
     if _is_sub_array(value):
-        return np.dtype((dtype_from_json(value[0]), tuple(value[1])))
+        return np.dtype((_dtype_from_json(value[0]), tuple(value[1])))
     return npy.descr_to_dtype(_descr(value))
 
 
