@@ -65,7 +65,7 @@ def told(found: Iterator[Any]) -> str:
 
 @pytest.mark.slow
 def test_damaged_files_give_rows_or_a_clear_error(cgroup: Path | None) -> None:
-    assert not told(failures(list(KINDS), 0, 12, 0, cgroup))
+    assert not told(failures(list(KINDS), 0, 8, 0, cgroup))
 
 
 @pytest.mark.soak

@@ -128,7 +128,7 @@ def main() -> None:
     group, *names = sys.argv[4:]
     if group:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
-    warnings.simplefilter("ignore", ps.PenstockWarning)
+    warnings.simplefilter("ignore", UserWarning)  # Ours, and those of Zarr.
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         for name in names:
