@@ -94,8 +94,9 @@ def validation_of_fit() -> tuple[Any, Role] | None:
     for frame in _keras_frames():
         if frame.f_code.co_name != "fit":
             continue
-        given = frame.f_locals.get("validation_data")
-        parts = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        given: Any = frame.f_locals.get("validation_data")
+        # Not isinstance, which would ask a feed for its class: that is where it calls this function.
+        parts = tuple(given) if issubclass(type(given), (tuple, list)) else (given,)
         if given is None or not parts:
             return None
         names = [
@@ -112,6 +113,12 @@ def validation_of_fit() -> tuple[Any, Role] | None:
     return None
 
 
+def is_unpacking() -> bool:
+    """Whether `fit` was just called, and Keras looks what its validation data consists of."""
+    frame = next(_keras_frames(), None)
+    return frame is not None and frame.f_code.co_name == "unpack_x_y_sample_weight"
+
+
 def current_call() -> str:
     """Return 'fit', 'evaluate', 'predict', 'build' for a read that only builds the model, or ''."""
     for frame in _keras_frames():
@@ -119,6 +126,12 @@ def current_call() -> str:
         if call is not None:
             return call
     return ""
+
+
+def is_stopped() -> bool:
+    """Whether a callback has told `fit`, which leaves its loop over steps, to stop."""
+    frame = next(_keras_frames(), None)
+    return frame is not None and bool(getattr(frame.f_locals.get("self"), "stop_training", False))
 
 
 def life_of_call() -> Any:
@@ -151,8 +164,10 @@ def _keras_frames() -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # there is no other way to a frame
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
-    while frame is not None and _is_of_keras(frame):
-        yield frame
+    # Between two of Keras may be one of ours, which hands out the steps of an epoch.
+    while frame is not None and (_is_of_keras(frame) or _is_ours(frame)):
+        if _is_of_keras(frame):
+            yield frame
         frame = frame.f_back
 
 

@@ -2,15 +2,17 @@
 
 Keras does not tell an adapter when it is done. A pass is closed at the first of these: its last batch; the end of
 the epoch, unless the pass goes on in the next one; the start of another pass by the same reader; an error in the
-epoch (TensorFlow, JAX); and the end of `fit`, `evaluate` or `predict`, which is when its list of callbacks dies. On
-PyTorch, after an error, that is when the error is let go of: its frames keep the list.
+epoch; and the end of `fit`, `evaluate` or `predict`, which is when its list of callbacks dies. After an error between
+two epochs of a pass that goes on (`steps_per_epoch`) that is when the error is let go of: its frames keep the list.
 """
 
 import contextlib
 import weakref
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.passes import Pass
 
@@ -28,8 +30,13 @@ class Reader:
         self._pass: Pass | None = None
         self._lives: weakref.WeakSet[Any] = weakref.WeakSet()
         self.live_as_long_as(owner)
-        if type(owner).__name__ != "TorchEpochIterator":  # which enters it at each step
-            # On TensorFlow and JAX an epoch is read inside of this. The reader refers to its owner weakly.
+        if type(owner).__name__ == "TorchEpochIterator":
+            kind: Any = type(owner)
+            owner.__class__ = _with_steps(kind)
+            owner.steps_of = self._steps
+        else:
+            # On TensorFlow and JAX an epoch is read inside of this, on PyTorch only a step. The reader refers to its
+            # owner weakly.
             owner.catch_stop_iteration = self._watch
 
     @contextlib.contextmanager
@@ -42,6 +49,21 @@ class Reader:
                 yield
         except BaseException:
             self.close()
+            raise
+
+    def _steps(self, owner: Any) -> Iterator[Any]:
+        """Yield the steps of an epoch, and close the pass if the loop over them is left before the last one.
+
+        Nothing but the loop refers to this generator: an error that leaves the loop ends it, before it reaches the
+        caller of `fit`.
+        """
+        try:
+            while (step := next(owner, None)) is not None:
+                yield step
+        except BaseException:
+            # A callback may take back that training stops, and the pass is that of the next epoch, too.
+            if not (self.role.is_continued and keras_calls.is_stopped()):
+                self.close()
             raise
 
     @property
@@ -80,3 +102,15 @@ class Reader:
         if owner is not None:
             owner._epoch_iterator = None  # noqa: SLF001  # as its reset() does
             owner._current_iterator = None  # noqa: SLF001
+
+
+@cache
+def _with_steps(kind: Any) -> Any:
+    """Return a class of epoch iterators, derived from this one, that are looped over by way of `steps_of`."""
+
+    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807  # as a class statement would have it
+        kind.__iter__(self)
+        steps: Iterator[Any] = self.steps_of(self)
+        return steps
+
+    return type(kind.__name__, (kind,), {"__iter__": __iter__, "__module__": kind.__module__})

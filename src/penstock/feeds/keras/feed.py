@@ -242,6 +242,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @property  # type: ignore[misc]  # It can't be set, and nobody does.
+    def __class__(self) -> type:
+        """Its class. Keras asks for it when `fit` is called with validation data: the moment to refuse that."""
+        if keras_calls.is_unpacking():
+            _check_validation()
+        return type(self)
+
     # -- for the checkpoint -------------------------------------------------------------------
 
     @property
@@ -303,7 +310,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             )
             if not role.is_validation:
                 raise ValueError(problem)
-            # An epoch of training is done by now. All batches that there are can be read.
+            # Not seen when `fit` was called, and an epoch of training is done. All batches that there are can be read.
             warn_user(problem)
             role.steps = total
         preparation(self._node, self._weights(role), keras.backend.floatx())
@@ -345,7 +352,10 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         # is all that a build needs; Keras 3.7 reads two ahead on JAX.
         for number in itertools.count():
             with contextlib.closing(self._open(begun, converter)) as reading:
-                batch = list(itertools.islice(reading, number, number + 1))
+                # Not closed by the end of this iterator: Python drops a Ctrl-C that strikes while it collects one.
+                batches = iter(reading)
+                batch = list(itertools.islice(batches, number, number + 1))
+            del batches
             if not batch:
                 return
             yield from batch

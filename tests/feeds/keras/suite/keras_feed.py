@@ -12,6 +12,7 @@ import penstock as ps
 from feeds.keras.suite.models import (
     BACKEND,
     both,
+    light_model,
     make_model,
     resumable_model,
     same_weights,
@@ -302,8 +303,13 @@ def test_validation_on_a_feed_works_beside_arrays_and_on_arrays_beside_a_feed(da
     found = make_model().fit(x, y, batch_size=25, validation_data=feed, shuffle=False, verbose=0)
     assert found.history == expected.history
     make_model().fit(feed, validation_data=data, validation_batch_size=25, verbose=0)
+    endless = ps.from_arrays(data).repeat().batch(32).to_keras()
+    for training in ({"x": x, "y": y, "batch_size": 25}, {"x": feed}):
+        found = make_model().fit(**training, validation_data=endless, validation_steps=7, verbose=0)
+        assert "val_loss" in found.history
+    # Behind a tuple it is not seen when fit is called.
     with pytest.warns(ps.PenstockWarning, match="asked for 9 steps, and the data has 7"):
-        make_model().fit(x, y, validation_data=feed, validation_steps=9, verbose=0)
+        make_model().fit(x, y, validation_data=(feed,), validation_steps=9, verbose=0)
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
@@ -326,6 +332,7 @@ class NoEpoch(keras.callbacks.Callback):
     ],
 )
 def test_validation_data_that_cannot_work_is_refused_at_the_call(data, arguments, message):
+    x, y = data
     ds = ps.from_arrays(data)
     if arguments.pop("is_endless", False):
         ds = ds.repeat()
@@ -333,8 +340,13 @@ def test_validation_data_that_cannot_work_is_refused_at_the_call(data, arguments
     beside = arguments.pop("beside", None)
     given = held_out if beside is None else (held_out, beside)
     feed = ps.from_arrays(data).batch(32).to_keras()
+    model = light_model()
+    arguments |= {"validation_data": given, "verbose": 0, "callbacks": [NoEpoch()]}
     with pytest.raises(ValueError, match=message):
-        make_model().fit(feed, validation_data=given, verbose=0, callbacks=[NoEpoch()], **arguments)
+        model.fit(feed, **arguments)
+    if beside is None:
+        with pytest.raises(ValueError, match=message):
+            model.fit(x, y, **arguments)
 
 
 def test_the_number_of_batches_can_be_asked_for_anywhere(data):
