@@ -3,7 +3,6 @@
 import random
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,11 @@ KINDS = {
 NUM_STEPS = {"rows": 36, "filter": 36, "steps": 21, "several": 12}
 
 
-def start(folder, backend, kind):
+def start(backend, kind, *folders):
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(folder), kind],
+        [sys.executable, str(SCRIPT), kind, *map(str, folders)],
         env=environment(backend),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -29,37 +30,36 @@ def start(folder, backend, kind):
     )
 
 
-def finish(folder, backend, kind):
-    process = start(folder, backend, kind)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors[-4000:]
+def final(folder):
     with np.load(folder / "final.npz") as saved:
         return {name: saved[name] for name in saved.files}
 
 
-def kill_after(folder, backend, kind, steps):
-    """Start a run and kill it once it has done so many steps; say whether it was still running."""
-    process = start(folder, backend, kind)
-    for _ in range(steps):
-        if not process.stdout.readline():
+def finish(backend, kind, folder):
+    process = start(backend, kind, folder)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors[-4000:]
+    return final(folder)
+
+
+def kill_after(backend, kind, steps, *folders):
+    """Start a process that trains in each of the folders; kill it after so many steps in the last, if there are."""
+    process = start(backend, kind, *folders)
+    for line in process.stdout:
+        steps -= line.strip() == folders[-1].name
+        if not steps:
             break
     process.kill()
-    process.communicate(timeout=60)
-    return process.returncode == -9
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (0, -9), errors[-4000:]
 
 
-@cache
-def uninterrupted(backend, kind, parent):
-    folder = parent / f"whole-{backend}-{kind}"
-    folder.mkdir(parents=True)
-    return finish(folder, backend, kind)
-
-
-def check(folder, parent, backend, kind, kills):
-    expected = uninterrupted(backend, kind, parent)
-    for steps in kills:
-        kill_after(folder, backend, kind, steps)
-    found = finish(folder, backend, kind)
+def check(folder, backend, kind, kills):
+    """Compare a run that is killed so often with one that is not, which the first of the processes does before."""
+    whole = folder.with_name(f"{folder.name}-whole")
+    for number, steps in enumerate(kills):
+        kill_after(backend, kind, steps, *([] if number else [whole]), folder)
+    found, expected = finish(backend, kind, folder), final(whole)
     assert set(found) == set(expected)
     for name in expected.keys() - {"losses"}:
         assert np.array_equal(found[name], expected[name]), (name, kind, kills)
@@ -80,9 +80,7 @@ def test_a_run_killed_three_times_ends_with_the_same_weights(tmp_path, backend):
     kind = {"tensorflow": "several", "jax": "filter", "torch": "rows"}[backend]
     moments = random.Random(backend)
     kills = [moments.randrange(1, NUM_STEPS[kind] // 2) for _ in range(3)]
-    folder = tmp_path / "run"
-    folder.mkdir()
-    check(folder, tmp_path, backend, kind, kills)
+    check(tmp_path / "run", backend, kind, kills)
 
 
 @pytest.mark.soak
@@ -94,7 +92,5 @@ def test_twenty_kills_at_random_moments(tmp_path, backend, kind_number):
     kind = KINDS[backend][kind_number]
     moments = random.Random(f"{backend}{kind}")
     for number in range(20 // len(KINDS[backend])):  # The first of them is killed twice.
-        folder = tmp_path / f"run{number}"
-        folder.mkdir()
         kills = [moments.randrange(1, NUM_STEPS[kind]) for _ in range(2 if number == 0 else 1)]
-        check(folder, tmp_path, backend, kind, kills)
+        check(tmp_path / f"run{number}", backend, kind, kills)

@@ -1,6 +1,6 @@
 """A training run that can be killed: trains, saves, and writes its final weights. Run by test_checkpoint.py.
 
-Usage: training.py FOLDER KIND [EPOCHS]. KIND is 'rows', 'filter', 'steps' or 'several'.
+Usage: training.py KIND FOLDER... KIND is 'rows', 'filter', 'steps' or 'several'; each folder is a run of its own.
 """
 
 import os
@@ -44,11 +44,15 @@ def dataset(kind):
 class Tick(keras.callbacks.Callback):
     """Tells the parent of each step, so that it can choose when to kill."""
 
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+
     def on_train_batch_end(self, batch, logs=None):
-        print("step", flush=True)
+        print(self.run, flush=True)
 
 
-def main(folder, kind, epochs):
+def main(kind, folder):
     keras.utils.set_random_seed(0)
     layers = [RowsSeen(), keras.layers.Dense(4), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((5,)), *layers])
@@ -61,11 +65,11 @@ def main(folder, kind, epochs):
     feed = dataset(kind).to_keras()
     history = model.fit(
         feed,
-        epochs=epochs,
+        epochs=EPOCHS,
         steps_per_epoch=7 if kind == "steps" else None,
         validation_data=dataset("rows").to_keras(),
         verbose=0,
-        callbacks=[feed.checkpoint(str(folder / "run"), every_batches=2), Tick()],
+        callbacks=[feed.checkpoint(str(folder / "run"), every_batches=2), Tick(folder.name)],
     )
     values = [keras.ops.convert_to_numpy(v.value) for v in model.variables]
     values += [keras.ops.convert_to_numpy(v.value) for v in model.optimizer.variables]
@@ -76,4 +80,5 @@ def main(folder, kind, epochs):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else EPOCHS)
+    for each in sys.argv[2:]:
+        main(sys.argv[1], Path(each))

@@ -33,7 +33,7 @@ def run(kind, folder, stop_at=None, epochs=2):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_cut_short_anywhere_ends_with_the_same_weights(tmp_path, kind):
     expected, seen, history = run(kind, tmp_path / "whole")
-    for stops in ([1], [5, 3], [7], [11, 2]):
+    for stops in ([1, 5, 3, 7], [11, 2]):
         if kind == "several":
             stops = [1 + stop // 3 for stop in stops]
         folder = tmp_path / f"cut{stops}"
@@ -162,6 +162,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it_and_names_the_file
     expected, _ = fit(cut_short.parent / "whole")
     good = {path: path.read_bytes() for path in cut_short.parent.glob("*.npz")}
     assert len(good) == 2
+    model = small_model()  # One for all, whatever it was trained to before: it is compiled once.
     for name, damage in DAMAGE.items():
         for path, content in good.items():
             path.write_bytes(content)
@@ -169,7 +170,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it_and_names_the_file
         with pytest.warns(
             ps.PenstockWarning, match=r"checkpoint\.npz.* damaged.*checkpoint-before"
         ):
-            found, _ = fit(cut_short.parent)
+            found, _ = fit(cut_short.parent, model=model)
         assert same_weights(found, expected), name
 
 

@@ -13,7 +13,7 @@ def test_fit_arrays_is_fit(data):
         make_model(), x, y, batch_size=32, shuffle=False, validation_split=0.25, epochs=2, verbose=0
     )
     assert found.history == expected.history
-    ps.fit_arrays(make_model(), x, y, validation_data=(x, y), verbose=0, memory="64MB")
+    ps.fit_arrays(light_model(), x, y, validation_data=(x, y), verbose=0, memory="64MB")
 
 
 def test_fit_arrays_shares_the_declared_memory(data):

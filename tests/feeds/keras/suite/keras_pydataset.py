@@ -4,7 +4,7 @@ import keras
 import pytest
 
 import penstock as ps
-from feeds.keras.suite.models import StepLosses, make_model, resumable_model
+from feeds.keras.suite.models import StepLosses, light_model, resumable_model
 from feeds.keras.training import dataset
 
 
@@ -14,9 +14,9 @@ def test_the_public_fall_back_trains_on_the_same_batches(data):
     x, y = data
     ds = ps.from_arrays((x.astype("float64"), y)).shuffle(seed=0).batch(32)
     expected, found = StepLosses(), StepLosses()
-    make_model().fit(ds.to_keras(), epochs=2, verbose=0, callbacks=[expected])
+    light_model().fit(ds.to_keras(), epochs=2, verbose=0, callbacks=[expected])
     feed = PyDatasetFeed(ds)
-    make_model().fit(feed, epochs=2, verbose=0, shuffle=False, callbacks=[found])
+    light_model().fit(feed, epochs=2, verbose=0, shuffle=False, callbacks=[found])
     assert [s["loss"] for s in found.steps] == [s["loss"] for s in expected.steps]
 
 
