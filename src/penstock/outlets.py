@@ -197,6 +197,9 @@ class Outlets:
     ) -> "TfFeed":
         """Return a `tf.data.Dataset` of the batches; each iteration of it is the next epoch.
 
+        TensorFlow does not look for Ctrl-C while it waits for a batch: where a function of yours does not return,
+        `close()` of what this returns, called on another thread, ends the wait.
+
         Args:
             device: The name of a device that batches are copied to; by default they stay on the CPU.
             device_memory: Data that fits it is copied to the device once, and gathered there.
