@@ -1,6 +1,7 @@
 """Threads that start together, are counted, and are all waited for."""
 
 import dis
+import signal
 import sys
 import threading
 import time
@@ -139,3 +140,26 @@ def test_ctrl_c_at_any_moment_of_start_loses_no_thread(
     assert num_strikes >= 5
     assert sorted(ended) == names  # Nothing struck the last time.
     assert not late
+
+
+def test_ctrl_c_while_threads_are_waited_for_takes_none_of_them_for_ended():
+    crew, told = Crew(), threading.Event()
+
+    def strike(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    crew.start(["crew-a", "crew-b"], told.wait)
+    try:
+        for _ in range(20):
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.005)
+                crew.join()
+            assert len(crew.join(0)) == 2
+            assert not crew.is_ended
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        told.set()
+        crew.join()
+    assert not [one.name for one in threading.enumerate() if one.name.startswith("crew-")]

@@ -5,15 +5,18 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
+_SLICE = 0.1  # seconds
+
 
 class Crew:
     """A group of threads: `start` adds some, `join` waits for all; the caller tells them when to end."""
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
+        self._ends: dict[threading.Thread, _thread.LockType] = {}
+        self._ended: set[threading.Thread] = set()
         self._starts: list[tuple[_thread.LockType, int]] = []
         self._lock = threading.Lock()
-        self._num_ended = 0
         self._when_all_ended: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -28,12 +31,17 @@ class Crew:
         """
 
         def run() -> None:
+            me = threading.current_thread()
             try:
                 target()
             finally:
-                self._end()
+                self._end(me)
+                self._ends[me].release()
 
         threads = [threading.Thread(target=run, name=name, daemon=True) for name in names]
+        for thread in threads:
+            self._ends[thread] = _thread.allocate_lock()
+            self._ends[thread].acquire()
         errors: list[BaseException] = []
         is_done = _thread.allocate_lock()
         is_done.acquire()
@@ -60,9 +68,9 @@ class Crew:
         if errors:
             raise errors.pop()
 
-    def _end(self) -> None:
+    def _end(self, thread: threading.Thread) -> None:
         with self._lock:
-            self._num_ended += 1
+            self._ended.add(thread)
             call = self._when_all_ended if self.is_ended else None
         if call is not None:
             call()
@@ -70,7 +78,7 @@ class Crew:
     @property
     def is_ended(self) -> bool:
         """Whether all threads have done their work."""
-        return self._num_ended == len(self._threads)
+        return len(self._ended) == len(self._threads)
 
     def when_all_ended(self, call: Callable[[], None]) -> None:
         """Call this when the last thread has ended: on that thread, or here if that was before."""
@@ -95,8 +103,22 @@ class Crew:
         others = [one for one in self._threads if one is not threading.current_thread()]
         self.settle()  # Some may have been listed since by another thread, and a thread is listed before it starts.
         for thread in others:
-            thread.join(None if until is None else max(0.0, until - monotonic()))
-        return [one for one in others if one.is_alive()]
+            self._wait_for(thread, until)
+        return [one for one in others if one not in self._ended]
+
+    def _wait_for(self, thread: threading.Thread, until: float | None) -> None:
+        """Wait for a thread to do its work, then for what Python does at its end.
+
+        Not by `Thread.join` alone: if Ctrl-C strikes in it, Python takes the thread for ended while it runs on.
+        """
+        while thread not in self._ended:
+            seconds = _SLICE if until is None else min(_SLICE, until - monotonic())
+            if seconds <= 0:
+                return
+            # By slices: a strike between these two calls keeps the lock, and the set tells all the same.
+            if self._ends[thread].acquire(timeout=seconds):
+                self._ends[thread].release()
+        thread.join()
 
     @property
     def is_own(self) -> bool:

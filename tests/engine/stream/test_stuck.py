@@ -1,5 +1,6 @@
 """Functions, generators and reads that never return: closing does not wait for them, names them, and frees memory."""
 
+import functools
 import gc
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.engine.stream import engine
 from penstock.engine.stream.stuck import stuck_at
+from penstock.engine.stream.threads import Threads
 from penstock.memory import process_ledger
 from penstock.memory.pool import Lease
 
@@ -203,6 +205,52 @@ def test_a_generator_in_an_endless_repeat_has_one_thread_at_a_time(num_threads: 
             next(stream)
         names = [one.name for one in threading.enumerate() if one.name.startswith("penstock")]
     assert len(names) < 50
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_function_that_is_not_written_in_python_is_left_behind_as_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "_PATIENCE", 500)
+    lock = threading.Lock()
+    lock.acquire()
+    seconds = ps.from_arrays(np.full(4000, 90))
+    ds = seconds.map(functools.partial(lock.acquire, True), spec=ps.ArraySpec((), "bool"))
+    stream = ds.with_options(threads=1, processes=0).stream()
+
+    def read() -> None:
+        with pytest.raises(ps.StreamClosedError):
+            next(stream)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while not any(stuck_at(one.ident).is_in_function for one in threading.enumerate()):
+        time.sleep(0.01)
+    with pytest.warns(ps.PenstockWarning, match=r"map\(acquire\)"):  # noqa: PT031  # The reader may warn.
+        stream.close()
+        reader.join(20)
+    assert not lock.acquire(blocking=False)  # It was not waited for.
+    lock.release()
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_thread_that_is_slow_in_code_of_ours_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a busy machine, where a healthy thread may take seconds to come to its end."""
+    monkeypatch.setattr(engine, "_PATIENCE", 500)
+    names = {"__name__": "penstock.slow", "work": Threads._work, "sleep": time.sleep}
+    exec("def slowly(self):\n    work(self)\n    sleep(0.6)", names)
+    monkeypatch.setattr(Threads, "_work", names["slowly"])
+    before = process_ledger.granted
+    with (
+        arrays()
+        .map(lambda x: x, spec=SCALAR)
+        .with_options(threads=2, processes=0)
+        .stream() as stream
+    ):
+        next(stream)
+    assert process_ledger.granted == before  # And a warning would be an error.
 
 
 def test_a_thread_at_no_stage_is_named_by_its_line() -> None:

@@ -37,6 +37,8 @@ SHORT_SECONDS = 100e-6
 """Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
 GRACE_SECONDS = 1.0
 """How long `close` waits for threads that are in the middle of a user's function, or of a read."""
+_PATIENCE = 5
+"""How many times as long for threads that are in none, but on their way to their end."""
 
 
 class Engine:
@@ -265,6 +267,8 @@ class Engine:
         for one in self.remotes.values():
             one.stop()  # First: threads wait for what runs in the processes, and that may never end.
         stuck = self._join(grace)
+        if stuck and not any(one.is_elsewhere for one in find_stuck(stuck)):
+            stuck = self._join(_PATIENCE * grace)
         if not stuck:
             self._let_go()
             return []

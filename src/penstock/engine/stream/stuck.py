@@ -20,6 +20,8 @@ class Stuck:
     line: str
     is_in_function: bool
     """Whether it is a function of the user's that has not returned, and not a read."""
+    is_elsewhere: bool
+    """Whether it waits in code that is not penstock's; else it is on its way, on a machine that is busy."""
 
     @staticmethod
     def warning(found: "Sequence[Stuck]", seconds: float) -> str:
@@ -39,30 +41,34 @@ def find_stuck(threads: Sequence[threading.Thread]) -> list[Stuck]:
 def stuck_at(ident: int | None) -> Stuck:
     """Return where the thread of this number is: its innermost stage."""
     frame: FrameType | None = sys._current_frames().get(ident or 0)  # noqa: SLF001  # The one way to ask.
-    line = "at its end"
+    line, stage, is_in_function, is_elsewhere = "at its end", "a thread", False, False
     while frame is not None:
         owner = _owner(frame)
         if owner is not None:
-            return Stuck(owner[0], line, is_in_function=owner[1])
+            stage, is_in_function, is_compiled = owner
+            is_elsewhere |= is_compiled
+            break
         if not _is_ours(frame):
             line = f"at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            is_elsewhere |= frame.f_globals is not vars(threading)
         frame = frame.f_back
-    return Stuck("a thread", line, is_in_function=False)
+    return Stuck(stage, line, is_in_function, is_elsewhere)
 
 
 def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("penstock.")
 
 
-def _owner(frame: FrameType) -> tuple[str, bool] | None:
-    """Return the stage whose method a frame runs, and whether it calls a function of the user's there."""
+def _owner(frame: FrameType) -> tuple[str, bool, bool] | None:
+    """Return the stage whose method a frame runs, if it calls a function there, and if that is not in Python."""
     if not _is_ours(frame):
         return None
     me: Any = frame.f_locals.get("self")
     function = getattr(me, "function", None)
     if isinstance(function, UserFunction):
-        return function.describe() + (f", {function.site}" if function.site else ""), True
+        site = f", {function.site}" if function.site else ""
+        return function.describe() + site, True, function.is_compiled
     node = getattr(me, "_flow", me)
     if isinstance(node, Node | Flow):
-        return node.describe(), False
+        return node.describe(), False, False
     return None

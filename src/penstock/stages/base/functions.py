@@ -40,11 +40,22 @@ class UserFunction:
             raise TypeError(f"{self.stage} needs a function, got {type(self.function).__name__}.")
 
     @property
-    def name(self) -> str:
-        """The function's own name."""
+    def _inner(self) -> Callable[..., Any]:
         inner = self.function
         while isinstance(inner, functools.partial):
             inner = inner.func
+        return inner
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is not written in Python, so that no frame tells that it runs."""
+        inner = self._inner
+        return not hasattr(inner, "__code__") and not hasattr(type(inner).__call__, "__code__")
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        inner = self._inner
         return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__).rpartition(
             "."
         )[2]
