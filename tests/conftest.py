@@ -88,6 +88,12 @@ def leaked(before, after):
     }
 
 
+def pytest_collection_finish():
+    """Let the garbage collector leave out what the frameworks made when they were imported: it is most there is."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_outlives_a_test(request):
     """Fail a test that leaves one of our threads, files, shared memories or processes behind."""
