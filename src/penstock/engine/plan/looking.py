@@ -18,7 +18,7 @@ from penstock.core.resources import Resources
 from penstock.core.rows import Context, Flow, Inline, Node, Parcel, Rows, rows_per_block
 from penstock.core.sizes import Seen, Sizes
 from penstock.engine.functions.task import FunctionNode
-from penstock.engine.plan.plan import BLOCK_NBYTES
+from penstock.engine.plan.plan import BLOCK_NBYTES, total_nbytes
 from penstock.errors import PenstockError
 from penstock.io.formats.lines import TEXT_NBYTES
 from penstock.memory import Account, Ledger, Pool, default_budget
@@ -34,6 +34,7 @@ from penstock.stages.take import Take
 from penstock.stages.unbatch import UnbatchedFlow, UnbatchedRows
 
 _LOOK_NBYTES = 1 << 18  # The blocks of a flow that is only looked at.
+_LEAST_NBYTES = 64 << 20  # A look may take so much, however small the budget is.
 _FAR_MORE = 3  # So many times what is planned: for less, there is room.
 _ROW_NBYTES = 16  # What a row takes besides its values: where it begins, and its shape.
 
@@ -48,17 +49,27 @@ class Found:
 
 
 class Look:
-    """A context to look at all rows of a node, with little memory, none of which is the stream's."""
+    """A context to look at all rows of a node, with little memory, none of which is the stream's.
 
-    def __init__(self, node: Node) -> None:
+    A stream that is refused may have a tiny budget, and the machine, or its container, little left.
+    """
+
+    def __init__(self, node: Node, budget: int) -> None:
         account = Account(Ledger(), node.describe())
-        account.open(budget=default_budget(), need=0, want=0, why="a look at the rows")
+        account.open(budget=_room(budget), need=0, want=0, why="a look at the rows")
         self.pool = Pool(account)
         self.resources = Resources()
         self.sizes = Sizes()
         # No budget: nothing is cached, no window is held.
         self.context = Context(
-            0, self.pool.lease, Inline(), Clock(), self.resources, _LOOK_NBYTES, sizes=self.sizes
+            0,
+            self.pool.lease,
+            Inline(),
+            Clock(),
+            self.resources,
+            _LOOK_NBYTES,
+            hold=self.pool.hold,
+            sizes=self.sizes,
         )
 
     def __enter__(self) -> Self:
@@ -71,6 +82,16 @@ class Look:
     def parcels(self, node: Node) -> Iterator[Parcel]:
         """Yield all rows of a node."""
         return as_flow(node).parcels(None, self.context)
+
+
+def may_look(node: Node, budget: int) -> bool:
+    """Return whether there is room to look at the rows of a node: row groups, say, are unpacked whole by libraries."""
+    files = (one for one in walk(node) if isinstance(one, FileRows))
+    return sum(total_nbytes(as_flow(one), _LOOK_NBYTES, 0) for one in files) <= _room(budget)
+
+
+def _room(budget: int) -> int:
+    return min(default_budget(), max(budget, _LEAST_NBYTES))
 
 
 class Spread:
@@ -101,7 +122,9 @@ class Spread:
         return tuple(found)
 
 
-def look_at_all(node: Node, sizes: Sizes, until: float) -> tuple[dict[int, Found], bool]:
+def look_at_all(
+    node: Node, sizes: Sizes, until: float, budget: int
+) -> tuple[dict[int, Found], bool]:
     """Look at all rows of a chain whose sizes nobody knew, until the time `until` of `monotonic`.
 
     Return how large they are, where that is far more than was planned, by the ids of the nodes that are read by their
@@ -113,9 +136,12 @@ def look_at_all(node: Node, sizes: Sizes, until: float) -> tuple[dict[int, Found
     for one in reversed(list(walk(node))):
         if not _is_open(one) or id(one) in passed:
             continue
+        if not may_look(one, budget):
+            is_whole = False
+            continue
         originals: list[tuple[Node, Node]] = []
         simple = plain(one, originals)
-        with Look(one) as look:
+        with Look(one, budget) as look:
             spreads = [Spread() for _ in one.fields]
             num_rows, is_all = _pass_over(look, simple, spreads, until)
             # `simple` may be the node itself, but not that of another look.

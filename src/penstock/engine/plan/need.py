@@ -21,6 +21,7 @@ from penstock.engine.plan.looking import (
     known,
     lines_nbytes,
     look_at_all,
+    may_look,
     plain,
 )
 from penstock.engine.plan.plan import Choice, Plan, choose, chosen_nbytes
@@ -71,7 +72,7 @@ def look(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> Facts:
     `error` is what was raised in the middle of it: the rows that it asked memory for were not seen yet.
     """
     until = monotonic() + LOOK_SECONDS
-    found, is_seen = look_at_all(plan.node, sizes, until)
+    found, is_seen = look_at_all(plan.node, sizes, until, plan.budget)
     cached, windows, is_whole = _count(plan, sizes, until)
     node = known(plan.node, found, sizes)
     largest = largest_rows(node, sizes)
@@ -85,6 +86,10 @@ def look(plan: Plan, sizes: Sizes, error: BudgetError | None = None) -> Facts:
 def enough(plan: Plan, facts: Facts, error: BudgetError | None = None) -> int:
     """Return a budget with which a plan runs to its end."""
     least = plan.need
+    if error is None and not any(
+        isinstance(one, Flow) or one.is_varying for one in walk(plan.node)
+    ):
+        return least  # All sizes were known to the plan.
     while True:
         # More memory makes for more and larger blocks, which then need more.
         choice = plan.choices[choose(plan.node, plan.flow, least, plan.choices)]
@@ -150,40 +155,48 @@ def _count(plan: Plan, sizes: Sizes, until: float) -> tuple[int, int, bool]:
     is_whole = True
     counted: set[int] = set()
     for node in walk(plan.node):
-        if isinstance(node, FlowInMemory) and 0 in _own_cache(node).values():
+        if not may_look(node, plan.budget):
+            is_whole = is_whole and not isinstance(node, FlowInMemory | ShuffledFlow | BatchedFlow)
+        elif isinstance(node, FlowInMemory) and 0 in _own_cache(node).values():
             store = id(node.store)
             if store in counted:
                 continue
             counted.add(store)
-            with Look(node) as look:
+            with Look(node, plan.budget) as look:
                 try:
                     cached += node.count_nbytes(look.context, most, until)
                 except BudgetError:
                     is_whole = False
         elif isinstance(node, ShuffledFlow) and node.planned_nbytes < node.window_nbytes:
-            with Look(node) as look:
-                windows += node.count_nbytes(look.context, most, until)
+            with Look(node, plan.budget) as look:
+                try:
+                    windows += node.count_nbytes(look.context, most, until)
+                except BudgetError:
+                    is_whole = False
         elif isinstance(node, BatchedFlow) and (
             node.is_varying or any(field.planned for field in node.fields)
         ):
-            _count_rows(node, sizes.seen.setdefault(id(node), Seen()), most, until)
+            with Look(node, plan.budget) as look:
+                try:
+                    _count_rows(node, sizes.seen.setdefault(id(node), Seen()), most, until, look)
+                except BudgetError:
+                    is_whole = False
         is_whole = is_whole and max(cached, windows) <= most and monotonic() <= until
     return cached, windows, is_whole
 
 
-def _count_rows(node: BatchedFlow, seen: Seen, most: int, until: float) -> None:
+def _count_rows(node: BatchedFlow, seen: Seen, most: int, until: float, look: Look) -> None:
     """Note how many rows the largest batch has, and how large the largest rows are."""
     num_rows = nbytes = 0
     spread = Spread()
-    with Look(node) as look:
-        for parcel in look.parcels(plain(node.inputs[0], [])):
-            num_rows += parcel.size
-            sizes = varying_nbytes(parcel.block, parcel.size)
-            nbytes += int(sizes.sum())
-            spread.add(sizes)
-            if num_rows * node.input.row_nbytes > most or monotonic() > until:
-                seen.batch_rows = min(num_rows, node.batch_size)
-                return
+    for parcel in look.parcels(plain(node.inputs[0], [])):
+        num_rows += parcel.size
+        sizes = varying_nbytes(parcel.block, parcel.size)
+        nbytes += int(sizes.sum())
+        spread.add(sizes)
+        if num_rows * node.input.row_nbytes > most or monotonic() > until:
+            seen.batch_rows = min(num_rows, node.batch_size)
+            return
     seen.batch_rows, seen.row_tops = min(num_rows, node.batch_size), spread.tops()
     seen.batch_nbytes = nbytes if num_rows <= node.batch_size else 0
 
