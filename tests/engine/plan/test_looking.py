@@ -74,12 +74,20 @@ CHAINS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "map": lambda ds: ds.map(doubled).shuffle(seed=0),
     "zip": lambda ds: ps.zip(ds, ds),
     "repeat": lambda ds: ds.shuffle(seed=0).repeat().take(5000),
+    "unbatch": lambda ds: ds.unbatch().enumerate(),
+    "unbatch, batch": lambda ds: ds.unbatch().map(lambda x: (x, x, x)).batch(1000),
 }
 # Every source, every chain, and not every pair of them.
 PAIRS = [
     *((source, "shuffle") for source in SOURCES),
     *((source, "batches") for source in ("parquet", "csv", "ragged", "map")),
-    *((source, chain) for source in ("parquet of words", "generator") for chain in CHAINS),
+    *(
+        (source, chain)
+        for source in ("parquet of words", "generator")
+        for chain in CHAINS
+        if "unbatch" not in chain
+    ),
+    *(("ragged", chain) for chain in CHAINS if chain != "map"),
 ]
 
 
@@ -101,6 +109,15 @@ def test_the_budget_that_is_named_for_rows_that_grow_late_does_at_once(
             assert run(once, budget) == count
         else:
             assert memory != 1
+
+
+@pytest.mark.parametrize("length", [1000, 5000, 30_000])
+def test_the_budget_does_for_rows_that_become_many_wider_ones(length: int) -> None:
+    rows = generated(lambda: [np.zeros(length, "f4")] * 40, ps.ArraySpec((None,), "f4"))
+    ds = ps.mix([rows, rows], weights=[1, 2], seed=0, stop="first").unbatch().enumerate()
+    with pytest.raises(ps.BudgetError, match="too small") as error:
+        run(ds, 4096)
+    assert run(ds, named(error.value)) % length == 0
 
 
 def test_a_refusal_in_mid_stream_names_the_longest_row_of_all() -> None:

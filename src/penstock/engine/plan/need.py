@@ -31,6 +31,7 @@ from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.batch import BatchedFlow, BatchedRows
 from penstock.stages.cache.in_memory import FlowInMemory
 from penstock.stages.shuffle.forward import ShuffledFlow
+from penstock.stages.unbatch import UnbatchedFlow, UnbatchedRows
 from penstock.stages.window import SeriesWindows
 
 LOOK_SECONDS = 30.0
@@ -117,13 +118,21 @@ def blocks_nbytes(node: Node, choice: Choice, largest: dict[int, int], sizes: Si
 
     flow = changed(as_flow(node), pin, {})
     parcel = max((one.parcel_nbytes for one in segments), default=0)
-    row = max((largest[id(one)] for one in walk(node) if not one.is_batched), default=0)
+    nodes = list(walk(node))
+    row = max((largest[id(one)] for one in nodes if not one.is_batched), default=0)
+    for at, one in enumerate(nodes):
+        if isinstance(one, UnbatchedFlow | UnbatchedRows) and one.row_nbytes:
+            # What one batch becomes stays together, and stages behind it may make its rows wider.
+            wide = max(
+                later.row_nbytes for later in nodes[at:] if not later.is_batched or later is one
+            )
+            row = max(row, -(-largest[id(one.inputs[0])] * wide // one.row_nbytes))
     # Twice: rows are there as pieces, and joined.
     block = max(choice.block_nbytes, 2 * row, parcel)
     nbytes = chosen_nbytes(node, flow, replace(choice, block_nbytes=block))
     # Batches are few at once, and may be far larger than their rows: so not all stages get room for some of them.
     tops: dict[int, int] = {}
-    for one in walk(node):
+    for one in nodes:
         if one.is_batched and isinstance(one, Flow) and id(one) not in tops:
             own = largest[id(one)]
             tops[id(one)] = _largest_batches(one, own, choice.ahead + 3, tops, sizes)
