@@ -120,6 +120,15 @@ def test_the_budget_does_for_rows_that_become_many_wider_ones(length: int) -> No
     assert run(ds, named(error.value)) % length == 0
 
 
+def test_windows_that_there_are_none_of_need_no_room() -> None:
+    rows = ps.from_arrays((np.arange(3), ["long" * 5000] * 3))
+    ds = rows.window(10**6, shift=2).filter(lambda *_: True).shuffle(seed=0)
+    with pytest.raises(ps.BudgetError, match="too small") as error:
+        run(ds, 1)
+    assert named(error.value) < 200_000_000
+    assert run(ds, named(error.value)) == 0
+
+
 def test_a_refusal_in_mid_stream_names_the_longest_row_of_all() -> None:
     ds = SOURCES["generator"](Path()).batch(64)
     message = (

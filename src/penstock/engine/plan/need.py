@@ -231,7 +231,7 @@ def largest_rows(node: Node, sizes: Sizes) -> dict[int, int]:
             own = max(own, one.stage.size * rows[0])
         elif not own and varying:
             own = sum(rows) if len(rows) > 1 else max(rows, default=0)
-        found[id(one)] = own
+        found[id(one)] = 0 if one.num_rows == 0 else own  # Three rows have no window of a million.
     return found
 
 
