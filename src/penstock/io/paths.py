@@ -49,6 +49,7 @@ def expand(
         ImportError: A URL needs a package that is not installed; the message has the command.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name in ("b.npy", "a.npy", "notes.txt"):
     ...     _ = (folder / name).write_bytes(b"1234")
