@@ -123,9 +123,7 @@ def blocks_nbytes(node: Node, choice: Choice, largest: dict[int, int], sizes: Si
     for at, one in enumerate(nodes):
         if isinstance(one, UnbatchedFlow | UnbatchedRows) and one.row_nbytes:
             # What one batch becomes stays together, and stages behind it may make its rows wider.
-            wide = max(
-                later.row_nbytes for later in nodes[at:] if not later.is_batched or later is one
-            )
+            wide = _widest_behind(one, nodes[at:])
             row = max(row, -(-largest[id(one.inputs[0])] * wide // one.row_nbytes))
     # Twice: rows are there as pieces, and joined.
     block = max(choice.block_nbytes, 2 * row, parcel)
@@ -138,6 +136,17 @@ def blocks_nbytes(node: Node, choice: Choice, largest: dict[int, int], sizes: Si
             tops[id(one)] = _largest_batches(one, own, choice.ahead + 3, tops, sizes)
             nbytes += 2 * own + tops[id(one)] if own > choice.block_nbytes else 0
     return nbytes
+
+
+def _widest_behind(node: Node, later: Sequence[Node]) -> int:
+    """Return the bytes of the widest rows that are made of those of a node, one of each."""
+    behind, wide = {id(node)}, node.row_nbytes
+    for one in later:
+        # Behind a zip or a mix, they come in pieces.
+        if len(one.inputs) == 1 and id(one.inputs[0]) in behind and not one.is_batched:
+            behind.add(id(one))
+            wide = max(wide, one.row_nbytes)
+    return wide
 
 
 def _largest_batches(node: Flow, own: int, count: int, tops: dict[int, int], sizes: Sizes) -> int:
