@@ -128,7 +128,10 @@ class ImageRows(SkippableRows):
         if request.skip:
             most = max(usual, default_budget())
             kept = [look for look in looks if look.nbytes <= most]
-            request.skipped.extend(_too_large(look) for look in looks if look.nbytes > most)
+            large = (look for look in looks if look.nbytes > most)
+            request.skipped.extend(
+                _too_large(one.location, _decoding(one), one.nbytes) for one in large
+            )
         self.largest = max(kept, key=lambda look: look.nbytes)
         self.usual = max(
             (look for look in kept if look.nbytes <= usual), key=lambda look: look.nbytes
@@ -196,7 +199,7 @@ class ImageRows(SkippableRows):
             with context.hold(nbytes):
                 picture = Picture(location, self.size, verify=self.verify)
             with picture:
-                what = f"decoding its {picture.width} x {picture.height} pixels"
+                what = _decoding(picture)
                 nbytes = picture.nbytes
                 with context.hold(nbytes):
                     image = picture.pixels()
@@ -204,7 +207,7 @@ class ImageRows(SkippableRows):
                     put(image)
         except BudgetError as error:
             if self.is_forgiving and self.usual is not None and nbytes > self.usual.nbytes:
-                raise _too_large(_Look(location, picture.height, picture.width, nbytes)) from error
+                raise _too_large(location, what, nbytes) from error
             budget = context.budget or 0
             raise BudgetError(
                 f"{location}: {what} takes {format_nbytes(nbytes)}, more than the memory budget of "
@@ -292,12 +295,15 @@ def _look(location: Location, size: tuple[int, int] | None) -> _Look:
         return _Look(location, picture.height, picture.width, picture.nbytes)
 
 
-def _too_large(look: _Look) -> DataError:
+def _decoding(image: "_Look | Picture") -> str:
+    return f"decoding its {image.width} x {image.height} pixels"
+
+
+def _too_large(location: Location, what: str, nbytes: int) -> DataError:
     """Return the error of an image that is far larger than the others, and that there is no room for."""
     return DataError(
-        f"decoding its {look.width} x {look.height} pixels takes {format_nbytes(look.nbytes)}, far more than the "
-        "others take and than there is room for",
-        file=str(look.location),
+        f"{what} takes {format_nbytes(nbytes)}, far more than the others take and than there is room for",
+        file=str(location),
         cure="Make it smaller, or leave it out.",
     )
 

@@ -98,7 +98,7 @@ def _bounded_codec_class() -> Any:
             return prototype.buffer.from_bytes(unpack(self.config, packed, self.most))
 
         def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-            raise NotImplementedError
+            raise NotImplementedError  # It only unpacks.
 
     return BoundedCodec
 
@@ -117,7 +117,7 @@ def _bounded_numcodec_class() -> Any:
             self.most = most
 
         def encode(self, buf: Any) -> Any:
-            raise NotImplementedError
+            raise NotImplementedError  # It only unpacks.
 
         def decode(self, buf: Any, out: Any = None) -> Any:
             packed = compat.ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
