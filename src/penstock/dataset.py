@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
-from penstock.core.arguments import local_path, whole_number
+from penstock.core.arguments import local_path, one_of, whole_number
 from penstock.engine.plan import Options
 from penstock.errors import user_site
 from penstock.memory import parse_nbytes
@@ -13,6 +13,7 @@ from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.stage import Stage
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
+from penstock.stages.distribute import Distribute
 from penstock.stages.enumerate import Enumerate
 from penstock.stages.filter import Filter
 from penstock.stages.map import Map
@@ -262,6 +263,46 @@ class Dataset(Outlets):
         number = whole_number("num_shards", num_shards, least=1, most=2**62)
         return self._with(Shard(number, whole_number("index", index, least=0)))
 
+    def distribute(
+        self,
+        *,
+        rank: int | None = None,
+        world: int | None = None,
+        uneven: Literal["drop", "pad"] | None = None,
+        static: bool = False,
+    ) -> "Dataset":
+        """Return, of every global batch, the rows of one rank: `ds.batch(B).distribute()`, where B counts all ranks.
+
+        Global batch k has the same rows whatever the world; rank r gets rows r, r + world, r + 2 * world, ... of it.
+        All ranks have the same number of steps. A state counts global batches, so that any world goes on where another
+        stopped. Shuffles of files load only what their rank needs, where the world divides 192; `explain()` says how
+        much is read.
+
+        Args:
+            rank: Which of the data-parallel ranks this process is; several processes may share one. By default found
+                from torch.distributed, jax.distributed, tf.distribute, Ray Train, or the variables TF_CONFIG or RANK
+                and WORLD_SIZE.
+            world: How many ranks there are.
+            uneven: What becomes of a last global batch that is not whole. "drop" leaves it out. "pad" fills it up to
+                the next multiple of the world with repeats, and gives pairs (batch, weight): repeats weigh 0, and the
+                others so much that the mean of weight * loss over all ranks is that of the real rows. `to_keras`
+                hands the weight on as `sample_weight`. Without either, such a batch is an error.
+            static: Whether it is filled up to B instead, for compiled shapes; with "pad".
+
+        >>> import numpy as np, penstock as ps
+        >>> ds = ps.from_arrays(np.arange(8)).batch(4)
+        >>> [batch.tolist() for batch in ds.distribute(rank=1, world=2)]
+        [[1, 3], [5, 7]]
+        """
+        if uneven is not None:
+            one_of("uneven", uneven, ("drop", "pad"))
+        if static and uneven != "pad":
+            raise ValueError(
+                'static=True fills a short batch up: it needs uneven="pad", '
+                f"got uneven={uneven!r}. Without it all batches are whole."
+            )
+        return self._with(placed(rank, world, uneven, static=bool(static)))
+
     def enumerate(self, start: int = 0) -> "Dataset":
         """Return (number, row) pairs, the number an int64 that begins with `start`.
 
@@ -360,3 +401,20 @@ def checked_seed(seed: int | None) -> int:
     if number >= 1 << 63:
         raise ValueError(f"seed must be below 2**63, got {number}.")
     return number
+
+
+def placed(
+    rank: int | None, world: int | None, uneven: Literal["drop", "pad"] | None, *, static: bool
+) -> Distribute:
+    """Return the declaration of one rank's part; the rank is found if it is not given."""
+    if (rank is None) != (world is None):
+        raise ValueError(
+            f"distribute takes rank and world together, or finds both, got rank={rank!r} and world={world!r}."
+        )
+    if rank is None:
+        raise NotImplementedError
+    size = whole_number("world", world, least=1)
+    number = whole_number("rank", rank, least=0)
+    if number >= size:
+        raise ValueError(f"distribute needs 0 <= rank < world, got rank={number} and world={size}.")
+    return Distribute(number, size, uneven, static)

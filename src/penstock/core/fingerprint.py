@@ -16,10 +16,17 @@ def walk(node: Node) -> Iterator[Node]:
     yield node
 
 
+def declared(node: Node) -> Iterator[Node]:
+    """Yield the nodes of a chain as it was declared, inputs first: all ranks of a distributed chain have the same."""
+    for child in node.inputs if node.declared is None else (node.declared,):
+        yield from declared(child)
+    yield node
+
+
 def lineage(node: Node) -> tuple[Hashable, ...]:
     """Return what the rows of a chain are made from, in this process: equal only if they surely are the same rows."""
     parts: list[Hashable] = []
-    for item in walk(node):
+    for item in declared(node):
         parts.append(json.dumps(item.fingerprint(), sort_keys=True))
         function = getattr(getattr(item, "stage", None), "function", None)
         if function is not None:
@@ -35,7 +42,8 @@ def lineage(node: Node) -> tuple[Hashable, ...]:
 
 def fingerprint(node: Node) -> str:
     """Return a short text that is the same for chains that give the same rows in the same order."""
-    return _digest([item.fingerprint() for item in walk(node)])
+    found = (item.fingerprint() for item in declared(node))
+    return _digest([one for one in found if one is not None])
 
 
 def _digest(value: Any) -> str:
@@ -51,7 +59,7 @@ def made_from(node: Node, *, key: str | None = None, run: str | None = None) -> 
     memory. A `key` stands for the user's functions, and for all that can't be compared; `run` for this very chain.
     """
     inputs = []
-    for item in walk(node):
+    for item in declared(node):
         for one in item.evidence():
             if key is not None and one.kind == "code":
                 continue
@@ -60,7 +68,7 @@ def made_from(node: Node, *, key: str | None = None, run: str | None = None) -> 
                 inputs.append([one.what, found, why])
     return {
         "fingerprint": fingerprint(node),
-        "stages": [[item.describe(), _digest(item.fingerprint())] for item in walk(node)],
+        "stages": [[item.describe(), _digest(item.fingerprint())] for item in declared(node)],
         "inputs": inputs,
         "key": key,
         "run": run,
@@ -77,7 +85,7 @@ def doubts(made: dict[str, Any]) -> str:
 
 def doubtful_code(node: Node) -> str:
     """Return the first function that another run can't compare with its own; '' if all can be. Reads no array."""
-    for item in walk(node):
+    for item in declared(node):
         for one in item.evidence():
             why = one.found()[1] if one.kind == "code" else ""
             if why:

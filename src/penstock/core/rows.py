@@ -20,6 +20,7 @@ from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
 from penstock.core.resources import Resources
+from penstock.core.share import Share
 from penstock.core.sizes import Sizes
 from penstock.core.tally import Tally
 from penstock.memory import Allocate, Hold, allocate_plain, buffer_nbytes, hold_plain
@@ -160,6 +161,13 @@ class Node(ABC):
     skipped_files: tuple[Exception, ...] = ()
     """The errors of bad files that were skipped when the chain was built; every report lists them."""
 
+    share: Share | None = None
+    """Which rows of each global batch these are, after `distribute`."""
+    weighs_rows: bool = False
+    """Whether each element is a pair of a batch and the weights of its rows."""
+    declared: "Node | None" = None
+    """The whole chain that was declared, if `inputs` are only this rank's part of it."""
+
     @property
     def is_endless(self) -> bool:
         """Whether there is no last row."""
@@ -267,9 +275,16 @@ class Node(ABC):
         self.inputs = (other,)
         self.num_shuffles = other.num_shuffles
         self.grains = other.grains
+        self.share = other.share
+        self.weighs_rows = other.weighs_rows
 
     def like_all(self, others: Sequence["Node"]) -> None:
         """Copy from `others`, the inputs, what combining them leaves unchanged."""
+        if any(node.share is not None for node in others):
+            raise ValueError(
+                f"{self.describe()} can't follow distribute, which comes last: combine whole datasets, then "
+                ".batch(64).distribute()."
+            )
         self.is_batched = any(node.is_batched for node in others)
         self.calls_functions = any(node.calls_functions for node in others)
         self.follows_epoch = any(node.follows_epoch for node in others)
@@ -306,6 +321,13 @@ class Rows(Node):
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
         """Do the work of `read_runs`."""
         self.fill(run_rows(runs), out, context)
+
+    def narrowed(self, residue: int, modulus: int) -> "Rows":
+        """Return the same rows, under the same numbers, of which only those with `row % modulus == residue` are read.
+
+        So a shuffle need not load the others. Any row can still be read: it only costs more.
+        """
+        return self
 
     @abstractmethod
     def locate(self, row: int, epoch: int) -> str:

@@ -23,7 +23,7 @@ from penstock.core.rows import (
     shifted,
 )
 from penstock.core.state import cursor_parts
-from penstock.stages.base.combining import merged_fields, read_part, transfer
+from penstock.stages.base.combining import merged_fields, over, read_part, transfer
 from penstock.stages.base.segment import as_flow
 
 
@@ -76,6 +76,17 @@ class ConcatenatedRows(_Concatenated, Rows):
                 read_part(node, shifted(rows, start), out, self.fields, context)
             else:
                 read_part(node, index[slots] + start, out.at(slots), self.fields, context)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over inputs of which only those are read that are wanted."""
+        starts = self.starts.tolist()
+        return over(
+            self,
+            [
+                node.narrowed((residue - start) % modulus, modulus)
+                for node, start in zip(self.nodes, starts, strict=False)
+            ],
+        )
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that the inputs need, and those of a copy for rows that must be widened."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ _NUMBER = Field(ArraySpec((), np.int64))
 class Enumerate(Stage):
     """(number, row), the number an int64 that starts at `start`."""
 
+    may_follow_distribute: ClassVar[bool] = True
     start: int = 0
 
     def check(self, node: Node) -> None:
@@ -79,6 +80,7 @@ class Enumerate(Stage):
 def _add_number(node: Node) -> None:
     node.fields = (_NUMBER, *node.fields)
     node.structure = tuple_of([flatten(0)[1], node.structure])
+    node.weighs_rows = False
 
 
 class EnumeratedRows(StageRows):
@@ -89,6 +91,10 @@ class EnumeratedRows(StageRows):
     def __init__(self, stage: Enumerate, node: Rows) -> None:
         super().__init__(stage, node)
         _add_number(self)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over an input that is narrowed likewise."""
+        return self.over(self.input.narrowed(residue, modulus))
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows, and write their numbers beside them."""

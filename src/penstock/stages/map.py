@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ _LARGE_BLANK = 1 << 24
 class Map(Stage):
     """`function` of every row; with a seed, the function gets a generator as its last argument."""
 
+    may_follow_distribute: ClassVar[bool] = True
     function: UserFunction
     seed: int | None = None
     spec: Any = None
@@ -68,6 +69,11 @@ class Map(Stage):
         """Return the mapped rows for `on_error`: rows that the function fails on are skipped, or raised."""
         node = mapped.inputs[0].with_errors(on_error)
         stage = replace(self, skip=on_error == "skip")
+        if stage.skip and mapped.share is not None:
+            raise ValueError(
+                f"{self.describe()} after distribute can't skip batches: ranks would differ in their number of steps, "
+                "and wait for each other for ever. Put it before batch."
+            )
         if node is mapped.inputs[0]:
             if stage.skip == self.skip:
                 return mapped
@@ -235,6 +241,11 @@ class MappedRows(StageRows):
         self.fields = fields
         self.follows_epoch = node.follows_epoch or stage.seed is not None
         self.calls_functions = True
+        self.weighs_rows = False
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over an input that is narrowed likewise."""
+        return self.over(self.input.narrowed(residue, modulus))
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of the input, and run the function on each."""
@@ -273,6 +284,7 @@ class MappedFlow(StageFlow):
         self.structure = structure
         self.fields = fields
         self.follows_epoch = flow.follows_epoch or stage.seed is not None
+        self.weighs_rows = False
         if stage.skip:
             self.num_rows = ENDLESS if flow.is_endless else None
 

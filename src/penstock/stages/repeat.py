@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ _PASSES = 1 << 40  # Epochs set aside for the passes of one endless repeat.
 class Repeat(Stage):
     """`count` passes, or passes without end (None; -1 as in tf.data)."""
 
+    may_follow_distribute: ClassVar[bool] = True
     count: int | None
 
     def of_rows(self, rows: Rows) -> Node:
@@ -96,6 +97,12 @@ class RepeatedRows(StageRows):
             slots = np.flatnonzero(passes == number)
             inner = context.of_epoch(self.stage.epoch(context.epoch, number))
             self.input.read(positions[slots], out.at(slots), inner)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over a narrowed input, if the rows wanted of every pass are the same."""
+        if self.input.num_rows % modulus:
+            return self
+        return self.over(self.input.narrowed(residue, modulus))
 
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from, and in which pass."""

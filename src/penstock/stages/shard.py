@@ -77,6 +77,12 @@ class ShardedRows(StageRows):
         """Return the strided row numbers."""
         return as_index(rows) * self.stage.num_shards + self.stage.index
 
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over an input of which the rows between them are not read, either."""
+        number = self.stage.num_shards
+        inner = self.input.narrowed(residue * number + self.stage.index, modulus * number)
+        return self.over(inner)
+
 
 class ShardedFlow(CopyingFlow):
     """The rows of a flow that belong to the shard; the cursor is [input rows so far, cursor of the input]."""

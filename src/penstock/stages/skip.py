@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 class Skip(Stage):
     """All rows but the first `count`; -1, as in tf.data, skips all of them."""
 
+    may_follow_distribute: ClassVar[bool] = True
     count: int
 
     def of_rows(self, rows: Rows) -> Node:
@@ -59,6 +60,10 @@ class RowsAfterSkip(StageRows):
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return row numbers past the skipped ones."""
         return shifted(rows, self.first)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over an input that is narrowed to those."""
+        return self.over(self.input.narrowed((residue + self.first) % modulus, modulus))
 
 
 class FlowAfterSkip(CopyingFlow):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.core.rows import (
     ENDLESS,
@@ -23,6 +23,7 @@ from penstock.stages.base.stage import Stage, StageFlow, StageRows
 class Take(Stage):
     """The first `count` rows; -1, as in tf.data, is all of them."""
 
+    may_follow_distribute: ClassVar[bool] = True
     count: int
 
     def of_rows(self, rows: Rows) -> Node:
@@ -49,6 +50,10 @@ class TakenRows(StageRows):
         super().__init__(stage, node)
         if stage.count >= 0:
             self.num_rows = min(stage.count, node.num_rows)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over an input that is narrowed likewise."""
+        return self.over(self.input.narrowed(residue, modulus))
 
 
 class TakenFlow(StageFlow):

@@ -21,7 +21,7 @@ from penstock.core.rows import (
 )
 from penstock.core.state import cursor_parts
 from penstock.errors import LengthError
-from penstock.stages.base.combining import Puller
+from penstock.stages.base.combining import Puller, over
 from penstock.stages.base.segment import as_flow
 
 
@@ -90,6 +90,7 @@ class ZippedRows(_Zipped, Rows):
     """Row i is (row i of a, row i of b, ...)."""
 
     def __init__(self, nodes: Sequence[Rows], num_rows: int, *, strict: bool) -> None:
+        self.strict = strict
         self._join(nodes, strict=strict)
         self.nodes = nodes
         self.num_rows = num_rows
@@ -103,6 +104,10 @@ class ZippedRows(_Zipped, Rows):
         """Read the runs of each input."""
         for node, part in self._parts(out):
             node.read_runs(runs, part, context)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows over inputs that are narrowed likewise."""
+        return over(self, [node.narrowed(residue, modulus) for node in self.nodes])
 
     def _parts(self, out: Block) -> Iterator[tuple[Rows, Block]]:
         """Yield each input with its columns of a block."""

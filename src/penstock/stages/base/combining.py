@@ -1,6 +1,8 @@
 """What zip, concatenate and mix share: reading rows of several inputs into one block."""
 
+import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,13 @@ from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import Context, Cursor, CursorAfter, Flow, Node, Parcel, Rows, RowSet, count
 from penstock.errors import SpecMismatchError
+
+
+def over(node: Any, inputs: Sequence[Rows]) -> Rows:
+    """Return the same combination of inputs that differ in what they load, not in their rows."""
+    made: Rows = copy.copy(node)
+    made.nodes = made.inputs = tuple(inputs)  # type: ignore[attr-defined]
+    return made
 
 
 def merged_fields(nodes: Sequence[Node], call: str) -> tuple[Field, ...]:

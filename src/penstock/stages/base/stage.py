@@ -1,8 +1,9 @@
 """What every stage is: a frozen declaration that makes a node from the node before it."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
@@ -14,11 +15,23 @@ class Stage(ABC):
     """One declaration of a chain. It checks whether it can follow a node, and makes a node from that one."""
 
     __slots__ = ()
+    may_follow_distribute: ClassVar[bool] = False
+    """Whether it leaves the parts of all ranks as they are: of one batch each, and equally many."""
 
     def build(self, node: Node) -> Node:
         """Return the node that this stage makes of `node`; raise if it can't follow that node."""
+        self.refuse_after(node)
         self.check(node)
         return self.of_rows(node) if isinstance(node, Rows) else self.of_flow(as_flow(node))
+
+    def refuse_after(self, node: Node) -> None:
+        """Raise if `node` is one rank's part of a dataset, and this stage needs all of it."""
+        if node.share is not None and not self.may_follow_distribute:
+            call = self.describe()
+            raise ValueError(
+                f"{call} can't follow distribute, which comes last: it would see the rows of one rank alone.\n"
+                f"  wrong: ds.batch(64).distribute().{call}\n  right: ds.{call}.batch(64).distribute()"
+            )
 
     def check(self, node: Node) -> None:  # noqa: B027  # Most stages can follow any node.
         """Raise if it can't follow `node`."""
@@ -95,6 +108,15 @@ class StageRows(StageNode, Rows):
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the numbers that rows of this node have in the input."""
         return rows
+
+    def over(self, node: Rows) -> Rows:
+        """Return the same node over an input that differs in what it loads, not in its rows."""
+        if node is self.input:
+            return self
+        made = copy.copy(self)
+        made.input = node
+        made.inputs = (node,)
+        return made
 
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from."""

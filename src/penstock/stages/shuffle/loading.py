@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
-from penstock.core.rows import Context, Node, RowSet, count, shifted
+from penstock.core.rows import Context, Node, RowSet, count
 from penstock.errors import StreamClosedError
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
@@ -61,7 +61,7 @@ class _Loaded:
         self.step = step
         """Rows of each block."""
         self.loading = loading
-        self.first = window.start + window.num_rows
+        self.first = window.stop
         """The first position that was asked for: a stream may start within a window."""
         self.num_used = 0
 
@@ -81,7 +81,7 @@ class _Loaded:
     @property
     def is_used_up(self) -> bool:
         """Whether all positions from the first one on were copied, so that nobody will ask again."""
-        return self.num_used >= self.window.start + self.window.num_rows - self.first
+        return self.num_used >= (self.window.stop - self.first) // self.window.step
 
 
 class Windows:
@@ -132,8 +132,7 @@ class Windows:
 
     def _copy(self, number: int, positions: RowSet, out: Block) -> None:
         loaded = self._complete(number)
-        inside = shifted(positions, -loaded.window.start)
-        loaded.copy_to(out, loaded.window.table[inside])
+        loaded.copy_to(out, loaded.window.stored(positions))
         first = positions.start if isinstance(positions, slice) else int(positions.min())
         with self.lock:
             loaded.first = min(loaded.first, first)
@@ -206,8 +205,8 @@ class Windows:
             if self.error is not None:
                 raise self.error
             # Rows that differ in size get a block for each piece: joined, they would be there three times.
-            step = self.piece_rows if self.node.is_varying else window.num_rows
-            blocks: list[Block | None] = [None] * -(-window.num_rows // step)
+            step = self.piece_rows if self.node.is_varying else max(1, window.num_rows)
+            blocks: list[Block | None] = [None] * max(1, -(-window.num_rows // step))
             if not self.node.is_varying:
                 blocks[0] = self.context.block(self.node, window.num_rows)
             loading = self._loading(window, blocks, step)

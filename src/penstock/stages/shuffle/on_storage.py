@@ -1,6 +1,8 @@
 """A shuffle of rows on storage: windows of random blocks, loaded a little ahead of being used."""
 
+import copy
 import itertools
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -14,7 +16,7 @@ from penstock.memory import format_nbytes
 from penstock.sources.reading.read_blocks import block_rows
 from penstock.stages.base.stage import Stage, StageRows
 from penstock.stages.shuffle.loading import LoadingNode, Windows
-from penstock.stages.shuffle.window_order import ShuffleWindow, WindowOrder
+from penstock.stages.shuffle.window_order import RankOrder, ShuffleWindow, WindowOrder
 
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
 _POOR_MIXING = 0.5  # Below this, the first stream warns.
@@ -33,12 +35,29 @@ class WindowedRows(StageRows, LoadingNode):
         self.follows_epoch = True
         self.grains = ()
         self.block_rows = block_rows(node)
+        self.residue, self.modulus = 0, 1
         self.set_window(window_nbytes)
 
     def set_window(self, nbytes: int) -> None:
         """Set the bytes of a window, which has at least one block."""
         self.window_nbytes = nbytes
         self.window_blocks = max(1, nbytes // max(1, self.block_rows * self.row_nbytes))
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows, of which only the blocks are loaded that have the wanted ones."""
+        order = self.order(0)
+        # Positions of one rank have blocks of their own as far as ranks and lanes go together.
+        together = 1 if order.is_whole else math.gcd(modulus, order.lanes)
+        if together == 1:
+            return self
+        made = copy.copy(self)
+        made.residue, made.modulus = residue % together, together
+        return made
+
+    def layout(self, epoch: int) -> WindowOrder | RankOrder:
+        """Return the windows of one epoch, as they are loaded."""
+        order = self.order(epoch)
+        return order if self.modulus == 1 else RankOrder(order, self.residue, self.modulus)
 
     def order(self, epoch: int) -> WindowOrder:
         """Return the order of one epoch."""
@@ -56,14 +75,21 @@ class WindowedRows(StageRows, LoadingNode):
         order = self.order(context.epoch)
         lowest, highest = bounds(rows)
         first, last = order.window_of(lowest), order.window_of(highest)
-        if last - first > 1 or context.budget is None:
+        if last - first > 1 or context.budget is None or not self._is_mine(rows):
             self.input.read(order.rows(as_index(rows)), out, context)
             return
-        windows = context.resources.get(
-            (id(self), context.epoch), lambda: Windows(self, order, self.piece_rows, context)
-        )
+        windows = context.resources.get((id(self), context.epoch), lambda: self._windows(context))
         windows.copy_all(rows, range(first, last + 1), out)
-        windows.load_ahead(last + 1, count(rows) / order.window_rows)
+        windows.load_ahead(last + 1, count(rows) * self.modulus / order.window_rows)
+
+    def _windows(self, context: Context) -> Windows:
+        return Windows(self, self.layout(context.epoch), self.piece_rows, context)
+
+    def _is_mine(self, rows: RowSet) -> bool:
+        """Whether windows are loaded for these positions; a batch that is filled up may ask for others."""
+        if self.modulus == 1:
+            return True
+        return bool((as_index(rows) % self.modulus == self.residue).all())
 
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read some blocks of a window."""
@@ -83,15 +109,21 @@ class WindowedRows(StageRows, LoadingNode):
         """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
         order = self.order(0)
         windows = 1 if ahead < 2 or order.is_whole else 2
-        one = self.block_nbytes(order.window_rows) + _TABLE_NBYTES * order.window_rows
+        stored = self._stored_rows()
+        one = self.block_nbytes(stored) + _TABLE_NBYTES * order.window_rows
         beside = 0
         if self.is_varying:
             # The rows of a piece come as they lie in files, are joined, and put in order: so many threads do that.
-            piece = self.block_nbytes(min(self.piece_rows, order.window_rows))
+            piece = self.block_nbytes(min(self.piece_rows, stored))
             beside = 2 * max(1, ahead) * piece
-            pieces = -(-order.window_rows // self.piece_rows)
+            pieces = -(-stored // self.piece_rows)
             one += 2 * _PAGE_NBYTES * len(self.fields) * pieces
         return windows * one + beside + self.input.retained_nbytes(ahead)
+
+    def _stored_rows(self) -> int:
+        """Return the most rows of a window in memory."""
+        layout = self.layout(0)
+        return layout.most_rows if isinstance(layout, RankOrder) else layout.window_rows
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that loading a piece of a window takes."""
@@ -138,6 +170,21 @@ class WindowedRows(StageRows, LoadingNode):
         wanted = _GOOD_BLOCKS * self.block_rows * self.row_nbytes
         megabytes = -(-wanted // (1 << 20))
         return f"{megabytes}MB" if megabytes < 1 << 11 else f"{-(-megabytes >> 10)}GB"
+
+    def rank_note(self, world: int) -> str:
+        """Return how much one rank of `world` reads."""
+        order = self.order(0)
+        if order.is_whole:
+            return "all data fits into one window of the shuffle: every rank reads all of it."
+        if self.modulus == 1:
+            return (
+                f"every rank reads all data: its rows have blocks of their own only where the world divides the "
+                f"{order.lanes} lanes of the shuffle, and {world} does not."
+            )
+        return (
+            f"this rank loads the blocks of its own rows: 1/{self.modulus} of the data, and a little more of "
+            "the last window."
+        )
 
     def choice(self) -> str:
         """Return how it shuffles, and how well."""

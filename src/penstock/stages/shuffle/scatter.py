@@ -6,6 +6,7 @@ order is the same that data in memory would get.
 """
 
 import contextlib
+import copy
 import os
 import tempfile
 from collections.abc import Hashable
@@ -44,24 +45,42 @@ class Buckets:
 
     order: Permutation
     bucket_rows: int
+    residue: int = 0
+    modulus: int = 1
+    """Only positions p with `p % modulus == residue` are there: those of one rank."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows all buckets have."""
+        return len(range(self.residue, self.order.num_rows, self.modulus))
 
     @property
     def num_windows(self) -> int:
         """How many buckets there are."""
-        return -(-self.order.num_rows // self.bucket_rows)
+        return -(-self.num_rows // self.bucket_rows)
+
+    def bucket_of(self, position: int) -> int:
+        """Return the bucket that a position falls into."""
+        return position // self.modulus // self.bucket_rows
 
     def start_of(self, window: int) -> int:
         """Return the first position of a bucket."""
-        return min(self.order.num_rows, window * self.bucket_rows)
+        return min(self.order.num_rows, window * self.bucket_rows * self.modulus)
+
+    def wanted(self, rows: Index) -> tuple[Index, Index]:
+        """Return which of some rows of the input are there, and the bucket of each of these."""
+        positions = self.order.positions(rows)
+        mine = np.flatnonzero(positions % self.modulus == self.residue)
+        return mine, positions[mine] // self.modulus // self.bucket_rows
 
     def window(self, number: int) -> ShuffleWindow:
         """Return one bucket, with the place in it of the row at each position."""
-        start = self.start_of(number)
-        positions = np.arange(start, self.start_of(number + 1))
+        start = self.start_of(number) + self.residue
+        positions = np.arange(start, self.start_of(number + 1), self.modulus)
         by_row = np.argsort(self.order.rows(positions), kind="stable")
         table = np.empty(len(positions), np.int64)
         table[by_row] = np.arange(len(positions))
-        return ShuffleWindow(start, np.empty(0, np.int64), table)
+        return ShuffleWindow(start, np.empty(0, np.int64), table, len(table), self.modulus)
 
 
 class ScatteredRows(StageRows, LoadingNode):
@@ -78,9 +97,20 @@ class ScatteredRows(StageRows, LoadingNode):
         self.num_shuffles += 1
         self.follows_epoch = True
         self.grains = ()
+        self.residue, self.modulus = 0, 1
         width = max(1, self.row_nbytes)
         self.bucket_rows = max(1, _BUCKET_NBYTES // width)
         self.step_rows = max(1, _CHUNK_NBYTES // width)
+
+    def narrowed(self, residue: int, modulus: int) -> Rows:
+        """Return the same rows, of which only the wanted ones are written to scratch files."""
+        made = copy.copy(self)
+        made.residue, made.modulus = residue, modulus
+        return made
+
+    def buckets(self, epoch: int) -> Buckets:
+        """Return where rows are scattered to."""
+        return Buckets(self.order(epoch), self.bucket_rows, self.residue, self.modulus)
 
     def order(self, epoch: int) -> Permutation:
         """Return the order of one epoch: that of the same rows in memory."""
@@ -94,9 +124,9 @@ class ScatteredRows(StageRows, LoadingNode):
         """Copy rows from their buckets, after the pass that fills the buckets."""
         if not count(rows):
             return
-        buckets = Buckets(self.order(context.epoch), self.bucket_rows)
-        first, last = (row // self.bucket_rows for row in bounds(rows))
-        if last - first > 1 or context.budget is None:
+        buckets = self.buckets(context.epoch)
+        first, last = (buckets.bucket_of(row) for row in bounds(rows))
+        if last - first > 1 or context.budget is None or not self._is_mine(rows):
             self.input.read(buckets.order.rows(as_index(rows)), out, context)
             return
         self._scratch(context, buckets).scattering.complete()
@@ -106,11 +136,16 @@ class ScatteredRows(StageRows, LoadingNode):
         windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
 
+    def _is_mine(self, rows: RowSet) -> bool:
+        """Whether the rows at these positions are in the buckets; a batch that is filled up may ask for others."""
+        if self.modulus == 1:
+            return True
+        return bool((as_index(rows) % self.modulus == self.residue).all())
+
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read rows of a bucket from the scratch files."""
-        buckets = Buckets(self.order(context.epoch), self.bucket_rows)
-        scratch = self._scratch(context, buckets)
-        scratch.read(window.start + rows.start, block)
+        scratch = self._scratch(context, self.buckets(context.epoch))
+        scratch.read(window.start // self.modulus + rows.start, block)
 
     def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
         key = ("scratch", id(self), context.epoch)
@@ -118,7 +153,7 @@ class ScatteredRows(StageRows, LoadingNode):
 
     def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of a bucket, or two, or of what scattering takes if that is more."""
-        rows = min(self.num_rows, self.bucket_rows)
+        rows = min(self.buckets(0).num_rows, self.bucket_rows)
         buckets = (1 if ahead < 2 else 2) * (self.block_nbytes(rows) + 16 * rows)
         chunk = self.block_nbytes(min(self.num_rows, self.step_rows))
         scattering = max(1, ahead) * (2 * chunk + self.input.staging_nbytes(self.step_rows))
@@ -134,12 +169,17 @@ class ScatteredRows(StageRows, LoadingNode):
 
     def choice(self) -> str:
         """Return how it shuffles, and what that costs."""
-        total = format_nbytes(self.num_rows * self.row_nbytes)
+        buckets = self.buckets(0)
+        total = format_nbytes(buckets.num_rows * self.row_nbytes)
         return (
             f"exact, by scatter: each epoch writes {total} to scratch under the temporary folder (or "
-            f"with_options(scratch=...)) and reads it back in {Buckets(self.order(0), self.bucket_rows).num_windows} "
+            f"with_options(scratch=...)) and reads it back in {buckets.num_windows} "
             "buckets; resuming costs a pass; mixing 1.00"
         )
+
+    def rank_note(self, world: int) -> str:
+        """Return how much one rank of `world` reads."""
+        return f"every rank reads all data once an epoch, and writes its own 1/{world} to scratch."
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +188,10 @@ class _Chunk:
 
     start: int
     stop: int
+    rows: Index
+    """Which of these are wanted."""
     owners: Index
-    """The bucket of each row."""
+    """The bucket of each wanted row."""
     counts: Index
     """How many rows of the chunk go to each bucket."""
     targets: Index
@@ -165,7 +207,7 @@ class _Scratch:
         self.widths = [field.nbytes for field in node.fields]
         where = context.scratch or tempfile.gettempdir()
         self.where = f"scratch of shuffle(exact=True) in {where}"
-        check_space(Path(where), node.num_rows * sum(self.widths))
+        check_space(Path(where), buckets.num_rows * sum(self.widths))
         self.files: list[Descriptor] = []
         self.readers: list[LocalReader] = []
         try:
@@ -173,7 +215,7 @@ class _Scratch:
                 with write_errors(self.where):
                     fd = os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
                     self.files.append(Descriptor(fd, is_private=True))
-                place = Location(f"/proc/self/fd/{fd}", node.num_rows * width)
+                place = Location(f"/proc/self/fd/{fd}", buckets.num_rows * width)
                 self.readers.append(LocalReader(place, direct=True))
         except BaseException:
             self.close()
@@ -193,20 +235,20 @@ class _Scratch:
         """Return where the rows of a chunk go: in each bucket, after the rows of the chunks before."""
         start = chunk * self.node.step_rows
         stop = min(start + self.node.step_rows, self.node.num_rows)
-        owners = self.buckets.order.positions(np.arange(start, stop)) // self.buckets.bucket_rows
+        rows, owners = self.buckets.wanted(np.arange(start, stop))
         counts = np.bincount(owners, minlength=len(self.filled))
         targets = self.filled + np.arange(len(self.filled)) * self.buckets.bucket_rows
         self.filled += counts
-        return _Chunk(start, stop, owners, counts, targets)
+        return _Chunk(start, stop, rows, owners, counts, targets)
 
     def _write(self, context: Context, chunk: _Chunk) -> None:
         if context.executor.is_closing:
             raise StreamClosedError("the stream was closed.")
-        by_bucket = np.argsort(chunk.owners, kind="stable")
+        by_bucket = chunk.rows[np.argsort(chunk.owners, kind="stable")]
         counts, size = chunk.counts, chunk.stop - chunk.start
         read = context.block(self.node.input, size)
         self.node.input.read(slice(chunk.start, chunk.stop), read, context)
-        ordered = context.block(self.node, size)
+        ordered = context.block(self.node, len(by_bucket))
         ordered.copy_from(read.finish(), by_bucket)
         ends = np.cumsum(counts)
         for file, width, sink in zip(self.files, self.widths, ordered.sinks, strict=True):

@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.order import Permutation, hashes, lane_orders, uneven_lane_orders
+from penstock.core.rows import RowSet, as_index, shifted
 
 # So that 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 or 96 ranks can own whole lanes.
 _LANES = (192, 96, 48, 24, 12, 6, 4, 3, 2, 1)
@@ -31,15 +32,26 @@ class ShuffleWindow:
     """One window: its blocks, and the row of it that stands at each position."""
 
     start: int
+    """The first position that it has."""
     blocks: Index
     """The numbers of its blocks, lowest first: the order in which they are read and stored."""
     table: Index
     """For each position, the row to take, counted through the blocks as they are stored."""
+    num_rows: int
+    """How many rows it stores: as many as it has positions, or a few more if they are one rank's."""
+    step: int = 1
+    """How far apart its positions are: the other ones are those of other ranks."""
 
     @property
-    def num_rows(self) -> int:
-        """How many rows, and so positions, it has."""
-        return len(self.table)
+    def stop(self) -> int:
+        """The position after its last one."""
+        return self.start + len(self.table) * self.step
+
+    def stored(self, positions: RowSet) -> Index:
+        """Return the rows that stand at some positions, counted through the blocks as they are stored."""
+        inside = shifted(positions, -self.start)
+        found: Index = self.table[inside if self.step == 1 else as_index(inside) // self.step]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +152,58 @@ class WindowOrder:
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class RankOrder:
+    """The windows of an order with only those positions p of which `p % modulus == residue`, and their blocks.
+
+    Where `modulus` divides the lanes, such positions have blocks of their own: 1/modulus of them. Only in the last
+    window do they share a few with others.
+    """
+
+    order: WindowOrder
+    residue: int
+    modulus: int
+
+    @property
+    def num_windows(self) -> int:
+        """How many windows there are."""
+        return self.order.num_windows
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows that a window stores."""
+        order = self.order
+        rows = order.lanes // self.modulus * order.block_rows
+        columns = -(-order.window_rows // (order.lanes * order.block_rows))
+        return min(order.window_rows, (columns + 1) * rows)
+
+    def start_of(self, window: int) -> int:
+        """Return the first position of a window, of this rank or another."""
+        return self.order.start_of(window)
+
+    def window(self, number: int) -> ShuffleWindow:
+        """Return one window, with the blocks that this rank's positions need."""
+        whole = self.order.window(number)
+        first = (self.residue - whole.start) % self.modulus
+        size = self.order.block_rows
+        owners, offsets = np.divmod(whole.table[first :: self.modulus], size)
+        used, places = np.unique(owners, return_inverse=True)
+        blocks = whole.blocks[used]
+        num_rows = len(blocks) * size
+        if len(blocks):  # The very last block of all may be short.
+            num_rows -= max(0, (int(blocks[-1]) + 1) * size - self.order.num_rows)
+        return ShuffleWindow(
+            whole.start + first, blocks, places * size + offsets, num_rows, self.modulus
+        )
+
+
 @lru_cache(maxsize=8)
 def _window(order: WindowOrder, number: int) -> ShuffleWindow:
     start, stop = order.start_of(number), order.start_of(number + 1)
     size = stop - start
     if order.is_whole:
         blocks = np.arange(-(-order.num_rows // order.block_rows))
-        return ShuffleWindow(0, blocks, Permutation(size, order.words).rows(np.arange(size)))
+        return ShuffleWindow(0, blocks, Permutation(size, order.words).rows(np.arange(size)), size)
     blocks = _blocks(order, number)
     by_number = np.argsort(blocks)
     places = np.empty_like(blocks)
@@ -155,9 +212,10 @@ def _window(order: WindowOrder, number: int) -> ShuffleWindow:
     if size % (order.lanes * order.block_rows):
         drawn = uneven_lane_orders(size, order.lanes, words)
         slots, offsets = np.divmod(drawn, order.block_rows)
-        return ShuffleWindow(start, blocks[by_number], places[slots] * order.block_rows + offsets)
+        table = places[slots] * order.block_rows + offsets
+        return ShuffleWindow(start, blocks[by_number], table, size)
     table = lane_orders(places, order.block_rows, order.lanes, words)
-    return ShuffleWindow(start, blocks[by_number], table.reshape(-1))
+    return ShuffleWindow(start, blocks[by_number], table.reshape(-1), size)
 
 
 def _blocks(order: WindowOrder, window: int) -> Index:

@@ -1,0 +1,87 @@
+"""The rows of one rank, batch after batch: those that it reads, if rows have random access."""
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.arrays import Index
+from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
+from penstock.core.fields import Field
+from penstock.core.grains import grouped
+from penstock.core.nest import flatten, tuple_of
+from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index
+from penstock.core.share import Share
+from penstock.core.spec import ArraySpec
+from penstock.stages.base.stage import Stage, StageRows
+
+WEIGHT = Field(ArraySpec((), np.float32))
+
+
+def add_weight(node: Node, field: Field) -> None:
+    """Make the rows of a node pairs of what they are and of a weight."""
+    node.fields = (*node.fields, field)
+    node.structure = tuple_of([node.structure, flatten(0)[1]])
+
+
+class RankRows(StageRows):
+    """Rows rank, rank + world, ... of every run of `batch_size` rows of the input; the last run may be filled up."""
+
+    def __init__(self, stage: Stage, node: Rows, share: Share, *, drop: bool) -> None:
+        # Only these rows will be asked for: nothing that the input loads ahead need have others.
+        super().__init__(stage, node.narrowed(share.rank, share.world))
+        self.part = share
+        self.whole, self.rest = divmod(node.num_rows, share.batch_size)
+        """How many global batches are whole, and the rows of a last one that is not."""
+        if drop:
+            self.rest = 0
+        self.num_rows = ENDLESS
+        if not node.is_endless:
+            self.num_rows = self.whole * share.local_size + share.size(self.rest)
+        self.grains = grouped(node.grains, share.world)
+
+    def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
+        """Return the numbers that rows have in the input."""
+        numbers = as_index(rows) * self.part.world + self.part.rank
+        if self.num_rows == ENDLESS or not len(numbers):
+            return numbers
+        # The world divides the batch size, so that whole batches need no look at where they begin.
+        start = self.whole * self.part.batch_size
+        if int(numbers.max()) >= start + self.rest:
+            numbers = np.where(
+                numbers >= start, start + (numbers - start) % max(1, self.rest), numbers
+            )
+        return numbers
+
+    def weights(self, rows: Index) -> npt.NDArray[np.float32]:
+        """Return what rows weigh."""
+        first = self.whole * self.part.local_size
+        weights = np.ones(len(rows), np.float32)
+        if self.num_rows != ENDLESS and (is_last := rows >= first).any():
+            weights[is_last] = self.part.weights(self.rest)[rows[is_last] - first]
+        return weights
+
+    def describe(self) -> str:
+        """Return which rows these are."""
+        return f"rank {self.part.rank} of {self.part.world}"
+
+
+class WeighedRows(StageRows):
+    """The rows of a rank, each with its weight."""
+
+    input: RankRows
+
+    def __init__(self, stage: Stage, node: RankRows) -> None:
+        super().__init__(stage, node)
+        add_weight(self, WEIGHT)
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read the rows, and write their weights beside them."""
+        last = len(out.sinks) - 1
+        weights = out.sinks[last]
+        assert isinstance(weights, Fixed)
+        weights.put(self.input.weights(as_index(rows)))
+        self.input.read(rows, out.part(0, last), context)
+
+    def describe(self) -> str:
+        """Return what is added to the rows."""
+        return "weights"

@@ -1,0 +1,253 @@
+"""The declaration, and the node that it makes: a global chain, of which one rank's part is run."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.evidence import Evidence
+from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows
+from penstock.core.share import Share, Uneven
+from penstock.stages.base.segment import as_flow
+from penstock.stages.base.stage import Stage, StageFlow, StageNode, StageRows
+from penstock.stages.batch import Batch, BatchedFlow, BatchedRows
+from penstock.stages.cache import Cache
+from penstock.stages.concatenate import ConcatenatedRows
+from penstock.stages.distribute.cut import CutFlow, CutRows, check_cuttable
+from penstock.stages.distribute.rank_rows import RankRows, WeighedRows
+from penstock.stages.distribute.reading import reading_notes
+from penstock.stages.filter import Filter
+from penstock.stages.map import Map
+from penstock.stages.mix import MixedRows
+from penstock.stages.repeat import Repeat
+from penstock.stages.shard import Shard
+from penstock.stages.shuffle import Shuffle
+from penstock.stages.shuffle.by_index import ShuffledRows
+from penstock.stages.skip import Skip
+from penstock.stages.take import Take
+from penstock.stages.zip import ZippedRows
+
+_BATCHED = (BatchedRows, BatchedFlow)
+# After these a batch is still a batch of so many rows.
+_KEEPING = (Map, Filter, Take, Skip, Repeat, Shard, Shuffle, Cache)
+# These only say which batches there are, by their numbers.
+_NUMBERING = (Take, Skip, Repeat, Shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribute(Stage):
+    """Of every global batch, the rows of one rank."""
+
+    rank: int
+    world: int
+    uneven: Uneven | None = None
+    static: bool = False
+    replicas: int = 1
+    engine: str = ""
+    """What told the rank: '' if the user did."""
+
+    def build(self, node: Node) -> Node:
+        """Return this rank's part of the batches of `node`."""
+        self.refuse_after(node)
+        batches = _batches_of(node)
+        share = self._share({one.stage.batch_size for one in batches})
+        self._check_uneven(batches)
+        whole = _dropping(node) if self.uneven == "drop" else node
+        if isinstance(whole, Rows):
+            return DistributedRows(self, node, self._part(whole, share), share)
+        check_cuttable(whole, share)
+        return DistributedFlow(self, node, CutFlow(self, as_flow(whole), share), share)
+
+    def of_rows(self, rows: Rows) -> Node:
+        """Return this rank's part of the batches."""
+        return self.build(rows)
+
+    def of_flow(self, flow: Flow) -> Node:
+        """Return this rank's part of the batches."""
+        return self.build(flow)
+
+    def _share(self, sizes: set[int]) -> Share:
+        if len(sizes) != 1:
+            raise ValueError(
+                f"distribute needs batches of one size, got {' and '.join(map(str, sorted(sizes)))}."
+            )
+        size = sizes.pop()
+        step = self.world * self.replicas
+        if size % step:
+            below, above = size // step * step, -(-size // step) * step
+            of = f"{self.world} rank{'' if self.world == 1 else 's'}"
+            of += f" of {self.replicas} devices each" if self.replicas > 1 else ""
+            near = f"{below} or {above}" if below else f"{above}"
+            raise ValueError(
+                f"distribute needs a global batch size that divides by {step} ({of}), got batch({size}); "
+                f"the nearest that {'do are' if below else 'does is'} {near}."
+            )
+        return Share(self.rank, self.world, size, self.replicas, self.uneven, self.static)
+
+    def _check_uneven(self, batches: Sequence[BatchedRows | BatchedFlow]) -> None:
+        if self.uneven is not None:
+            return
+        for node in batches:
+            total = node.inputs[0].num_rows
+            if node.stage.is_whole(total):
+                continue
+            size = node.stage.batch_size
+            what = "may have fewer rows: how many there are is not known"
+            if total is not None:
+                what = f"has only {total % size} of {size} rows, of {total} in all"
+            raise ValueError(
+                f"distribute: the last global batch {what}. Say what becomes of it:\n"
+                '  leave it out:        .distribute(uneven="drop")\n'
+                '  fill it up, weighed: .distribute(uneven="pad"), which gives (batch, weight)'
+            )
+
+    def _part(self, node: Rows, share: Share) -> Rows:
+        """Return this rank's part of batches with random access, picked as far down the chain as can be."""
+        made: Node | None = None
+        if isinstance(node, BatchedRows) and type(node.stage) is Batch:
+            rows: Rows = RankRows(self, node.input, share, drop=node.stage.drop_remainder)
+            if share.is_weighted:
+                assert isinstance(rows, RankRows)
+                rows = WeighedRows(self, rows)
+            made = replace(node.stage, batch_size=share.local_size).build(rows)
+        elif isinstance(node, StageRows) and isinstance(node.stage, _NUMBERING):
+            made = node.stage.build(self._part(node.input, share))
+        elif isinstance(node, ShuffledRows):
+            # Built as it is: the stage would choose by the size of a batch, which is another here.
+            made = ShuffledRows(node.stage, self._part(node.input, share), seed=node.seed)
+        elif isinstance(node, ZippedRows | ConcatenatedRows | MixedRows) and not share.is_weighted:
+            made = node.rebuilt([self._part(one, share) for one in node.nodes])
+        if made is None:
+            check_cuttable(node, share)
+            made = CutRows(self, node, share)
+        assert isinstance(made, Rows)
+        return made
+
+    def describe(self) -> str:
+        """Return the call that made it, with the rank as it was found."""
+        words = [f"rank={self.rank}", f"world={self.world}"]
+        words += [] if self.uneven is None else [f"uneven={self.uneven!r}"]
+        words += ["static=True"] if self.static else []
+        return f"distribute({', '.join(words)})"
+
+    def fingerprint(self) -> Any:
+        """Return its name and what it does with a short batch; never the rank or the world."""
+        return ["distribute", self.uneven]
+
+
+def _batches_of(node: Node) -> list[BatchedRows | BatchedFlow]:
+    """Return the nodes that made the batches which a node hands on; raise if it hands on anything else."""
+    if isinstance(node, _BATCHED):
+        return [node]
+    keeps = isinstance(node, StageNode) and isinstance(node.stage, _KEEPING)
+    if not node.is_batched or not node.inputs or not (keeps or len(node.inputs) > 1):
+        raise ValueError(
+            f"distribute cuts global batches, and {node.describe()} gives none.\n"
+            "  wrong: ds.distribute()\n  right: ds.batch(64).distribute()"
+        )
+    return list(itertools.chain.from_iterable(_batches_of(one) for one in node.inputs))
+
+
+def _dropping(node: Node) -> Node:
+    """Return the same chain without batches that are cut short."""
+    if isinstance(node, _BATCHED):
+        if node.stage.is_whole(node.inputs[0].num_rows):
+            return node
+        return replace(node.stage, drop_remainder=True).build(node.inputs[0])
+    inputs = [_dropping(one) for one in node.inputs]
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    is_cache = isinstance(node, StageNode) and isinstance(node.stage, Cache)
+    if is_cache:
+        raise ValueError(
+            f'{node.describe()} keeps batches, of which one is short, so that distribute(uneven="drop") can\'t leave '
+            "it out any more. Leave it out before: batch(..., drop_remainder=True)."
+        )
+    return node.rebuilt(inputs)
+
+
+class _Distributed(StageNode):
+    """What rows and flows share: two chains, the one that was declared, and the one that is run here."""
+
+    stage: Distribute
+
+    def _join(self, node: Node, share: Share) -> None:
+        self.declared = node
+        self.share = share
+        self.weighs_rows = share.is_weighted
+
+    def fingerprint(self) -> Any:
+        """Return None, if the batches are those of one process: a state may then go from the one to the other."""
+        assert self.declared is not None
+        is_other = self.stage.uneven == "drop" and any(
+            not one.stage.is_whole(one.inputs[0].num_rows) for one in _batches_of(self.declared)
+        )
+        return self.stage.fingerprint() if is_other else None
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield the rank and the world: what is kept of these rows is of no use to another."""
+        yield Evidence("the rank", lambda: [self.stage.rank, self.stage.world], "values")
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the part of what the whole chain is under `on_error`."""
+        assert self.declared is not None
+        new = self.declared.with_errors(on_error)
+        return self if new is self.declared else self.stage.build(new)
+
+    def rebuilt(self, inputs: Sequence[Node]) -> Node:
+        """Return the same part of another chain that is run here: to plan with."""
+        assert self.declared is not None
+        assert self.share is not None
+        (part,) = inputs
+        if isinstance(part, Rows):
+            return DistributedRows(self.stage, self.declared, part, self.share)
+        return DistributedFlow(self.stage, self.declared, as_flow(part), self.share)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return who found the rank, what becomes of a short batch, and how much this rank reads."""
+        assert self.declared is not None
+        notes = []
+        if self.stage.engine:
+            notes.append(
+                f"distribute: {self.stage.engine} says that this is rank {self.stage.rank} of "
+                f"{self.stage.world}."
+            )
+        for one in _batches_of(self.declared):
+            notes += self._short_note(one)
+        return (*notes, *reading_notes(self.inputs[0], self.stage.world))
+
+    def _short_note(self, node: BatchedRows | BatchedFlow) -> Iterator[str]:
+        total, size = node.inputs[0].num_rows, node.stage.batch_size
+        if self.stage.uneven is None or node.stage.is_whole(total):
+            return
+        rows = "The rows" if total is None else f"{total % size} rows"
+        if self.stage.uneven == "drop":
+            yield f"{rows} of a last global batch that is not whole are left out of each pass."
+            return
+        assert self.share is not None
+        filled = "as needed" if total is None else f"to {self.share.filled(total % size)}"
+        yield (
+            f"{rows} of a last global batch are filled up {filled} with repeats of weight 0. A mean of "
+            "weight * loss over all ranks has the gradients of one process; metrics of an epoch weigh that batch as "
+            "so many rows, and BatchNorm sees the repeats."
+        )
+
+
+class DistributedRows(_Distributed, StageRows):
+    """This rank's part of each batch; row k is its part of global batch k, whatever the world."""
+
+    def __init__(self, stage: Distribute, node: Node, part: Rows, share: Share) -> None:
+        super().__init__(stage, part)
+        self._join(node, share)
+
+
+class DistributedFlow(_Distributed, StageFlow):
+    """This rank's part of each batch; cursors are those of the whole batches, whatever the world."""
+
+    def __init__(self, stage: Distribute, node: Node, part: Flow, share: Share) -> None:
+        super().__init__(stage, part)
+        self._join(node, share)
+
+    def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
+        """Return the parcels of the part."""
+        return self.input.parcels(cursor, context)
