@@ -76,6 +76,10 @@ def test_columns_of_another_type_than_the_schema_says_are_refused(tmp_path: Path
         check_footer(reader, nbytes)
 
 
+@pytest.mark.skipif(
+    int(pa.__version__.split(".")[0]) < 19,
+    reason="this pyarrow writes no histograms of levels; reading such a file is tested with newer ones",
+)
 @pytest.mark.parametrize("repetition", [0, 4], ids=["required", "repeated"])
 def test_levels_of_other_number_than_the_schema_says_are_refused(
     tmp_path: Path, repetition: int
