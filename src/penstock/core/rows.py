@@ -282,7 +282,7 @@ class Node(ABC):
         """Copy from `others`, the inputs, what combining them leaves unchanged."""
         if any(node.share is not None for node in others):
             raise ValueError(
-                f"{self.describe()} can't follow distribute, which comes last: combine whole datasets, then "
+                "zip, concatenate and mix can't follow distribute, which comes last: combine whole datasets, then "
                 ".batch(64).distribute()."
             )
         self.is_batched = any(node.is_batched for node in others)

@@ -90,7 +90,6 @@ class ZippedRows(_Zipped, Rows):
     """Row i is (row i of a, row i of b, ...)."""
 
     def __init__(self, nodes: Sequence[Rows], num_rows: int, *, strict: bool) -> None:
-        self.strict = strict
         self._join(nodes, strict=strict)
         self.nodes = nodes
         self.num_rows = num_rows
