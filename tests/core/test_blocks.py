@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.blocks import Block, Pieces
 from penstock.core.fields import Field, allocate_block
-from penstock.core.nest import builder, flatten
+from penstock.core.nest import flatten
 from penstock.core.spec import ArraySpec
 from penstock.memory import allocate_plain
 
@@ -87,7 +87,7 @@ def test_elements_are_the_first_rows_as_nests(nest: Any, size: int):
     block = empty_block(3)
     put(block, [5, 6, 7])
     structure = flatten(nest)[1]
-    found = list(block.finish().elements(size, builder(structure)))
+    found = list(block.finish().elements(size, structure))
     assert [flatten(one)[1] for one in found] == [structure] * size
     leaves = [flatten(one)[0] for one in found]
     assert [[a.tolist(), b, c.tolist()] for a, b, c in leaves] == [row_of(n) for n in [5, 6, 7]][
@@ -97,8 +97,8 @@ def test_elements_are_the_first_rows_as_nests(nest: Any, size: int):
 
 def test_rows_without_any_field_are_still_as_many_as_there_are():
     block = allocate_block((), 3, allocate_plain, aligned=False).finish()
-    assert list(block.elements(2, None)) == [(), ()]
-    assert list(block.elements(2, builder(flatten({})[1]))) == [{}, {}]
+    assert list(block.leaves(2)) == [(), ()]
+    assert list(block.elements(2, flatten({})[1])) == [{}, {}]
     assert block.row(0) == []
     assert block.nbytes == 0
 

@@ -4,7 +4,7 @@ A block is filled once, when its rows are read, and is not written to after that
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import GeneratorType
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.columns import Column, Fixed, Ragged, Text, column_of, merge
+from penstock.core.nest import Structure, joined
 from penstock.core.spec import ArraySpec
 from penstock.memory import Allocate
 
@@ -107,15 +108,16 @@ class Block:
         """Return the leaves of one row."""
         return [column.value(row) for column in self.columns]
 
-    def elements(self, size: int, build: Callable[[tuple[Any, ...]], Any] | None) -> Iterator[Any]:
+    def elements(self, size: int, structure: Structure) -> Iterator[Any]:
         """Return an iterator over the first `size` rows as nests; all of it runs in C for arrays."""
+        return joined(structure, [column.values(size) for column in self.columns], size)
+
+    def leaves(self, size: int) -> Iterator[tuple[Any, ...]]:
+        """Return an iterator over the leaves of the first `size` rows."""
         if not self.columns:
-            return iter([build(()) if build else ()] * size)
+            return iter([()] * size)
         # The columns are of one length by construction; strict would cost a check for each row.
-        leaves: Iterator[tuple[Any, ...]] = zip(
-            *(c.values(size) for c in self.columns), strict=False
-        )
-        return leaves if build is None else map(build, leaves)
+        return zip(*(column.values(size) for column in self.columns), strict=False)
 
     def is_plain(self, size: int) -> bool:
         """Whether `elements` is an iterator in C all through, which several threads may share."""

@@ -1,6 +1,7 @@
 """Nests: tuples and dicts of leaves. Lists are leaves, as they are data and not structure."""
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -57,6 +58,29 @@ def builder(structure: Structure) -> Callable[[tuple[Any, ...]], Any] | None:
 
 def _only(leaves: tuple[Any, ...]) -> Any:
     return leaves[0]
+
+
+def joined(structure: Structure, columns: Sequence[Iterable[Any]], size: int) -> Iterator[Any]:
+    """Return an iterator over `size` nests, whose leaves come one from each column; for tuples it runs in C.
+
+    >>> list(joined(flatten(((0, 0), 0))[1], ["ab", "cd", "ef"], 2))
+    [(('a', 'c'), 'e'), (('b', 'd'), 'f')]
+    """
+    if not columns:
+        return iter([structure.unflatten(())] * size)
+    return iter(_joined(structure, iter(columns)))
+
+
+def _joined(structure: Structure, columns: Iterator[Iterable[Any]]) -> Iterable[Any]:
+    if structure.is_leaf():
+        return next(columns)
+    # The columns are of one length by construction; strict would cost a check for each row.
+    if structure.type is tuple and structure.num_leaves:
+        return zip(*(_joined(child, columns) for child in structure.children()), strict=False)
+    if not structure.num_leaves:
+        return itertools.repeat(structure.unflatten(()))
+    mine = list(itertools.islice(columns, structure.num_leaves))
+    return map(structure.unflatten, zip(*mine, strict=False))
 
 
 def field_names(structure: Structure) -> list[str]:

@@ -135,7 +135,7 @@ class FilteredFlow(StageFlow):
             # A copy, as in a worker process: what the function does to its row must not reach those that pass.
             shown = context.block(self, piece.size)
             piece.copy_to(shown)
-            elements = shown.finish().elements(piece.size, None)
+            elements = shown.finish().leaves(piece.size)
             bad = self.stage.apply(self.inputs[0], elements, piece.rows, self, answers, context)
         good = good_places(piece.size, bad)
         (column,) = answers.finish().columns

@@ -255,7 +255,7 @@ class MappedRows(StageRows):
             return
         block = context.block(self.input, count(rows))
         self.input.read(rows, block, context)
-        elements = block.finish().elements(count(rows), None)
+        elements = block.finish().leaves(count(rows))
         self.stage.apply(self.input, elements, as_index(rows), self, out, context)
 
     def with_errors(self, on_error: str) -> Node:

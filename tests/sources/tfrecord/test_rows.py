@@ -158,7 +158,7 @@ def test_scattered_rows_of_many_files_are_read_to_their_places(tmp_path):
     names = sorted(FEATURES)
     expected = [{name: every[i][name] for name in names} for i in index]
     assert_same(
-        [dict(zip(names, leaves, strict=True)) for leaves in block.finish().elements(500, None)],
+        [dict(zip(names, leaves, strict=True)) for leaves in block.finish().leaves(500)],
         expected,
     )
 

@@ -61,7 +61,7 @@ def check_parts(
 def check_elastic(
     ds: ps.Dataset, size: int, worlds: Sequence[int], steps: Sequence[int], *, uneven: str | None
 ) -> None:
-    """Worlds take turns, each for some steps, from a state of any rank of the one before: no row is lost or repeated."""
+    """Worlds take turns, each for some steps, from a state of any rank before: no row is lost or repeated."""
     whole = declared_batches(ds, size, uneven)
     state, done, turn = None, 0, 0
     while done < len(whole):

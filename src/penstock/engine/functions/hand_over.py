@@ -39,7 +39,7 @@ class HandOver:
 
     def elements(self, block: Block, size: int, first: int) -> Iterator[Any]:
         """Return what the functions make of the first `size` rows of a block, whose numbers start at `first`."""
-        elements = block.elements(size, None)
+        elements = block.leaves(size)
         for call in self._calls[:-1]:
             elements = map(call.leaves_of, call.results(elements, first))
         return self._calls[-1].results(elements, first)

@@ -121,7 +121,7 @@ class RowsTask:
         stand = _Stand(self.structure, self.fields)
         block = Block([], len(numbers), [])
         block.columns = columns_from(self.fields, arrays)
-        elements = block.elements(len(numbers), None)
+        elements = block.leaves(len(numbers))
         made = _Stand(self.out_structure, self.out_fields)
         context = plain_context(epoch)
         results = _Results(self.out_fields, fixed)

@@ -14,7 +14,6 @@ from penstock.core import forking
 from penstock.core.blocks import Block
 from penstock.core.closing import Closing
 from penstock.core.fingerprint import fingerprint, walk
-from penstock.core.nest import builder
 from penstock.core.rows import Cursor, Node, Parcel, Rows
 from penstock.core.state import State, StateDict
 from penstock.engine.functions.task import FunctionNode
@@ -83,7 +82,6 @@ class Stream(Closing):
         """Elements of this epoch that were handed out."""
         self._epoch = begin.epoch
         self._place = _Place(begin.element, begin.cursor)
-        self._build = builder(plan.node.structure)
         self._next: Parcel | None = None
         self._error: Exception | None = None
         """The error that `state()` met when it looked for the next parcel: `next()` will raise it."""
@@ -141,7 +139,7 @@ class Stream(Closing):
         self._place = _Place(self._place.first, self._place.start, parcel)
         hand_over = self._engine.hand_over
         if hand_over is None:
-            elements = parcel.block.elements(parcel.size, self._build)
+            elements = parcel.block.elements(parcel.size, self._plan.node.structure)
             self._elements = (
                 elements if parcel.block.is_plain(parcel.size) else _InTurn(self._turn, elements)
             )

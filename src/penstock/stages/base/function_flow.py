@@ -40,7 +40,7 @@ class Piece:
 
     def elements(self) -> Iterator[Any]:
         """Return the leaves of its rows, one row after the other."""
-        return islice(self.parcel.block.elements(self.stop, None), self.start, None)
+        return islice(self.parcel.block.leaves(self.stop), self.start, None)
 
     def copy_to(self, block: Block) -> None:
         """Copy its rows."""

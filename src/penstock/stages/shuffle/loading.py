@@ -11,8 +11,9 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
-from penstock.core.rows import Context, Node, RowSet, count
+from penstock.core.rows import Context, RowSet, as_index, count
 from penstock.errors import StreamClosedError
+from penstock.stages.base.stage import StageRows
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
 
@@ -36,8 +37,29 @@ class Layout(Protocol):
         ...
 
 
-class LoadingNode(Node):
-    """A node whose rows come in windows, and which can read rows of a window."""
+class LoadingRows(StageRows):
+    """Shuffled rows that come in windows: all, or only those of one rank."""
+
+    residue = 0
+    modulus = 1
+    """Windows have positions p with `p % modulus == residue`."""
+
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows from windows; others than those, which a batch that is filled up may have, come from the input."""
+        if self.modulus > 1 and context.budget is not None:
+            index = as_index(rows)
+            is_mine = index % self.modulus == self.residue
+            if not is_mine.all():
+                others, mine = np.flatnonzero(~is_mine), np.flatnonzero(is_mine)
+                inner = self.input_rows(index[others], context.epoch)
+                self.input.read(inner, out.at(others), context)
+                rows, out = index[mine], out.at(mine)
+        if count(rows):
+            self.fill_mine(rows, out, context)
+
+    @abstractmethod
+    def fill_mine(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy rows that windows have."""
 
     @abstractmethod
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
@@ -88,7 +110,7 @@ class Windows:
     """The windows of one epoch that are in use."""
 
     def __init__(
-        self, node: LoadingNode, layout: Layout, piece_rows: int, context: Context
+        self, node: LoadingRows, layout: Layout, piece_rows: int, context: Context
     ) -> None:
         self.node = node
         self.layout = layout

@@ -14,18 +14,19 @@ from penstock.core.order import WINDOWS_VERSION
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.memory import format_nbytes
 from penstock.sources.reading.read_blocks import block_rows
-from penstock.stages.base.stage import Stage, StageRows
-from penstock.stages.shuffle.loading import LoadingNode, Windows
+from penstock.stages.base.stage import Stage
+from penstock.stages.shuffle.loading import LoadingRows, Windows
 from penstock.stages.shuffle.window_order import RankOrder, ShuffleWindow, WindowOrder
 
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
 _POOR_MIXING = 0.5  # Below this, the first stream warns.
 _GOOD_BLOCKS = 256  # So many blocks in a window give a mixing of 0.7 or more.
 _PAGE_NBYTES = 1 << 12
+_RANK_NBYTES = 12 << 20  # Windows of one rank have at least so much, if windows are as large.
 _TABLE_NBYTES = 16  # Bytes for each row in the tables of a window.
 
 
-class WindowedRows(StageRows, LoadingNode):
+class WindowedRows(LoadingRows):
     """Rows in the order of a `WindowOrder`, read a window at a time."""
 
     def __init__(self, stage: Stage, node: Rows, *, seed: int, window_nbytes: int) -> None:
@@ -35,7 +36,6 @@ class WindowedRows(StageRows, LoadingNode):
         self.follows_epoch = True
         self.grains = ()
         self.block_rows = block_rows(node)
-        self.residue, self.modulus = 0, 1
         self.set_window(window_nbytes)
 
     def set_window(self, nbytes: int) -> None:
@@ -57,7 +57,13 @@ class WindowedRows(StageRows, LoadingNode):
     def layout(self, epoch: int) -> WindowOrder | RankOrder:
         """Return the windows of one epoch, as they are loaded."""
         order = self.order(epoch)
-        return order if self.modulus == 1 else RankOrder(order, self.residue, self.modulus)
+        if self.modulus == 1:
+            return order
+        # A rank has so little of one window that a block of its rows would reach over several.
+        least = min(_RANK_NBYTES, self.window_nbytes)
+        share = max(1, order.window_rows * self.row_nbytes // self.modulus)
+        together = max(1, min(self.modulus, order.num_windows, -(-least // share)))
+        return RankOrder(order, self.residue, self.modulus, together)
 
     def order(self, epoch: int) -> WindowOrder:
         """Return the order of one epoch."""
@@ -68,28 +74,20 @@ class WindowedRows(StageRows, LoadingNode):
         """Return the numbers that rows have in the input."""
         return self.order(epoch).rows(as_index(rows))
 
-    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+    def fill_mine(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from their windows; rows scattered over more than two windows are read from the input."""
-        if not count(rows):
-            return
-        order = self.order(context.epoch)
+        layout = self.layout(context.epoch)
         lowest, highest = bounds(rows)
-        first, last = order.window_of(lowest), order.window_of(highest)
-        if last - first > 1 or context.budget is None or not self._is_mine(rows):
-            self.input.read(order.rows(as_index(rows)), out, context)
+        first, last = layout.window_of(lowest), layout.window_of(highest)
+        if last - first > 1 or context.budget is None:
+            self.input.read(self.input_rows(rows, context.epoch), out, context)
             return
-        windows = context.resources.get((id(self), context.epoch), lambda: self._windows(context))
+        windows = context.resources.get(
+            (id(self), context.epoch), lambda: Windows(self, layout, self.piece_rows, context)
+        )
         windows.copy_all(rows, range(first, last + 1), out)
-        windows.load_ahead(last + 1, count(rows) * self.modulus / order.window_rows)
-
-    def _windows(self, context: Context) -> Windows:
-        return Windows(self, self.layout(context.epoch), self.piece_rows, context)
-
-    def _is_mine(self, rows: RowSet) -> bool:
-        """Whether windows are loaded for these positions; a batch that is filled up may ask for others."""
-        if self.modulus == 1:
-            return True
-        return bool((as_index(rows) % self.modulus == self.residue).all())
+        size = layout.start_of(last + 1) - layout.start_of(last)
+        windows.load_ahead(last + 1, count(rows) * self.modulus / max(1, size))
 
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read some blocks of a window."""
@@ -110,7 +108,7 @@ class WindowedRows(StageRows, LoadingNode):
         order = self.order(0)
         windows = 1 if ahead < 2 or order.is_whole else 2
         stored = self._stored_rows()
-        one = self.block_nbytes(stored) + _TABLE_NBYTES * order.window_rows
+        one = self.block_nbytes(stored) + _TABLE_NBYTES * max(stored, order.window_rows)
         beside = 0
         if self.is_varying:
             # The rows of a piece come as they lie in files, are joined, and put in order: so many threads do that.

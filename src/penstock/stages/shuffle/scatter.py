@@ -28,8 +28,8 @@ from penstock.io.failures import write_errors
 from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.memory import format_nbytes
-from penstock.stages.base.stage import Stage, StageRows
-from penstock.stages.shuffle.loading import LoadingNode, Windows
+from penstock.stages.base.stage import Stage
+from penstock.stages.shuffle.loading import LoadingRows, Windows
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
 
@@ -83,7 +83,7 @@ class Buckets:
         return ShuffleWindow(start, np.empty(0, np.int64), table, len(table), self.modulus)
 
 
-class ScatteredRows(StageRows, LoadingNode):
+class ScatteredRows(LoadingRows):
     """Rows in an exact random order, by way of scratch files as large as the data."""
 
     def __init__(self, stage: Stage, node: Rows, *, seed: int) -> None:
@@ -97,7 +97,6 @@ class ScatteredRows(StageRows, LoadingNode):
         self.num_shuffles += 1
         self.follows_epoch = True
         self.grains = ()
-        self.residue, self.modulus = 0, 1
         width = max(1, self.row_nbytes)
         self.bucket_rows = max(1, _BUCKET_NBYTES // width)
         self.step_rows = max(1, _CHUNK_NBYTES // width)
@@ -120,13 +119,11 @@ class ScatteredRows(StageRows, LoadingNode):
         """Return the numbers that rows have in the input."""
         return self.order(epoch).rows(as_index(rows))
 
-    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+    def fill_mine(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from their buckets, after the pass that fills the buckets."""
-        if not count(rows):
-            return
         buckets = self.buckets(context.epoch)
         first, last = (buckets.bucket_of(row) for row in bounds(rows))
-        if last - first > 1 or context.budget is None or not self._is_mine(rows):
+        if last - first > 1 or context.budget is None:
             self.input.read(buckets.order.rows(as_index(rows)), out, context)
             return
         self._scratch(context, buckets).scattering.complete()
@@ -135,12 +132,6 @@ class ScatteredRows(StageRows, LoadingNode):
         windows = context.resources.get(key, lambda: Windows(self, buckets, piece, context))
         windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
-
-    def _is_mine(self, rows: RowSet) -> bool:
-        """Whether the rows at these positions are in the buckets; a batch that is filled up may ask for others."""
-        if self.modulus == 1:
-            return True
-        return bool((as_index(rows) % self.modulus == self.residue).all())
 
     def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
         """Read rows of a bucket from the scratch files."""

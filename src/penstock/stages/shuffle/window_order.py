@@ -156,18 +156,24 @@ class WindowOrder:
 class RankOrder:
     """The windows of an order with only those positions p of which `p % modulus == residue`, and their blocks.
 
-    Where `modulus` divides the lanes, such positions have blocks of their own: 1/modulus of them. Only in the last
-    window do they share a few with others.
+    `modulus` divides the lanes, so that such positions have blocks of their own: 1/modulus of them. Only in the last
+    window do they share a few with others. What is left of a window can be small, so several are loaded as one.
     """
 
     order: WindowOrder
     residue: int
     modulus: int
+    together: int
+    """How many windows are loaded as one."""
 
     @property
     def num_windows(self) -> int:
-        """How many windows there are."""
-        return self.order.num_windows
+        """How many windows there are, those that are loaded as one counted once."""
+        return -(-self.order.num_windows // self.together)
+
+    def window_of(self, position: int) -> int:
+        """Return the window that a position falls into."""
+        return self.order.window_of(position) // self.together
 
     @property
     def most_rows(self) -> int:
@@ -175,26 +181,29 @@ class RankOrder:
         order = self.order
         rows = order.lanes // self.modulus * order.block_rows
         columns = -(-order.window_rows // (order.lanes * order.block_rows))
-        return min(order.window_rows, (columns + 1) * rows)
+        return min(order.num_rows, self.together * min(order.window_rows, (columns + 1) * rows))
 
     def start_of(self, window: int) -> int:
         """Return the first position of a window, of this rank or another."""
-        return self.order.start_of(window)
+        return self.order.start_of(min(window * self.together, self.order.num_windows))
 
     def window(self, number: int) -> ShuffleWindow:
         """Return one window, with the blocks that this rank's positions need."""
-        whole = self.order.window(number)
-        first = (self.residue - whole.start) % self.modulus
         size = self.order.block_rows
-        owners, offsets = np.divmod(whole.table[first :: self.modulus], size)
-        used, places = np.unique(owners, return_inverse=True)
-        blocks = whole.blocks[used]
+        first = number * self.together
+        owners, offsets = [], []
+        for one in range(first, min(first + self.together, self.order.num_windows)):
+            whole = self.order.window(one)  # It starts with lane 0.
+            mine, places = np.divmod(whole.table[self.residue :: self.modulus], size)
+            owners.append(whole.blocks[mine])
+            offsets.append(places)
+        blocks, stored = np.unique(np.concatenate(owners), return_inverse=True)
         num_rows = len(blocks) * size
         if len(blocks):  # The very last block of all may be short.
             num_rows -= max(0, (int(blocks[-1]) + 1) * size - self.order.num_rows)
-        return ShuffleWindow(
-            whole.start + first, blocks, places * size + offsets, num_rows, self.modulus
-        )
+        start = self.start_of(number) + self.residue
+        table = stored * size + np.concatenate(offsets)
+        return ShuffleWindow(start, blocks, table, num_rows, self.modulus)
 
 
 @lru_cache(maxsize=8)
