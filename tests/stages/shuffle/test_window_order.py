@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.stages.shuffle.mixing import spread
 
 from penstock.core.order import lane_orders, uneven_lane_orders
-from penstock.stages.shuffle.window_order import WindowOrder
+from penstock.stages.shuffle.window_order import RankOrder, WindowOrder
 
 
 @given(
@@ -56,6 +56,43 @@ def test_lanes_have_blocks_of_their_own() -> None:
     for position, block in enumerate(blocks.tolist()):
         owners.setdefault(block, set()).add(position % order.lanes)
     assert all(len(lanes) == 1 for lanes in owners.values())
+
+
+@given(
+    st.integers(1, 900),
+    st.integers(1, 12),
+    st.integers(4, 400),
+    st.integers(0, 30),
+    st.integers(1, 5),
+)
+def test_windows_of_a_rank_have_its_rows_of_the_whole_order(
+    num_rows: int, block_rows: int, window_blocks: int, choice: int, together: int
+) -> None:
+    order = WindowOrder(num_rows, block_rows, window_blocks, (0, 1, 0))
+    divisors = [number for number in range(1, order.lanes + 1) if order.lanes % number == 0]
+    modulus = divisors[choice % len(divisors)]
+    rows = order.rows(np.arange(num_rows))
+    for residue in range(modulus):
+        part = RankOrder(order, residue, modulus, together)
+        ends = [part.start_of(number) for number in range(part.num_windows + 1)]
+        assert (ends[0], ends[-1]) == (0, num_rows)
+        for number in range(part.num_windows):
+            window = part.window(number)
+            assert (
+                order.is_whole or window.num_rows <= part.most_rows
+            )  # A whole one is not narrowed.
+            positions = np.arange(num_rows)[ends[number] : ends[number + 1]]
+            positions = positions[positions % modulus == residue]
+            assert all(part.window_of(int(position)) == number for position in positions)
+            stored = np.concatenate(
+                [
+                    np.arange(b * block_rows, min(num_rows, (b + 1) * block_rows))
+                    for b in window.blocks
+                ]
+                or [np.empty(0, np.int64)]
+            )
+            assert len(stored) == window.num_rows
+            assert stored[window.stored(positions)].tolist() == rows[positions].tolist()
 
 
 @given(st.integers(1, 3000), st.integers(1, 9), st.integers(4, 400))
