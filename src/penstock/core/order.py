@@ -46,19 +46,29 @@ class Permutation:
         return out
 
 
-def lane_orders(places: Index, block_rows: int, lanes: int, words: tuple[int, ...]) -> Index:
+def lane_orders(
+    places: Index,
+    block_rows: int,
+    lanes: int,
+    words: tuple[int, ...],
+    *,
+    first: int = 0,
+    step: int = 1,
+) -> Index:
     """Return the shuffled rows of each lane: entry [i, j] is the row at position i of lane j.
 
     `places` lists the blocks of the first lane, then those of the next, and so on: block k holds the rows from
     `places[k] * block_rows` on. Lane j is in the order of `Permutation(rows of a lane, (*words, j))`. All lanes
-    are computed in one call, which is many times as fast as one call for each.
+    are computed in one call, which is many times as fast as one call for each. With `first` and `step`, only those
+    lanes are meant, of `lanes` in all: entry [i, j] is of lane first + j * step, and `places` has only their blocks.
 
     >>> lane_orders(np.array([2, 0, 1, 3]), 1, 2, (0,)).tolist()
     [[2, 1], [0, 3]]
     """
-    num_rows = len(places) // lanes * block_rows
-    out = np.empty((num_rows, lanes), np.int64)
-    keys = _lane_keys(words, lanes, num_rounds(num_rows))
+    chosen = np.arange(first, lanes, step, dtype=np.uint64)
+    num_rows = len(places) // len(chosen) * block_rows
+    out = np.empty((num_rows, len(chosen)), np.int64)
+    keys = _lane_keys(words, chosen, num_rounds(num_rows))
     _native.permute_lanes(out, keys, places, block_rows)
     return out
 
@@ -104,10 +114,12 @@ def round_keys(words: tuple[int, ...], count: int) -> npt.NDArray[np.uint64]:
     return keys
 
 
-def _lane_keys(words: tuple[int, ...], lanes: int, count: int) -> npt.NDArray[np.uint64]:
+def _lane_keys(
+    words: tuple[int, ...], lanes: npt.NDArray[np.uint64], count: int
+) -> npt.NDArray[np.uint64]:
     """Return `round_keys((*words, lane), count)` for each lane."""
     golden = np.uint64(_GOLDEN)
-    last = _mix_all(np.arange(lanes, dtype=np.uint64) + golden)
+    last = _mix_all(lanes + golden)
     state = _mix_all(np.uint64(_state(words)) ^ last)
     steps = np.arange(1, count + 1, dtype=np.uint64) * golden
     return _mix_all(state[:, None] + steps)

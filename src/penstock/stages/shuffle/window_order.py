@@ -118,12 +118,18 @@ class WindowOrder:
 
     def window_of(self, position: int) -> int:
         """Return the window that a position falls into."""
-        column = position // (self.lanes * self.block_rows)
+        return int(self._windows_of(np.array([position]))[0])
+
+    def _windows_of(self, positions: Index) -> Index:
+        columns = positions // (self.lanes * self.block_rows)
         small, larger = divmod(self.columns, self.num_windows)
         first = self.num_windows - larger  # The first of the windows with a column more.
-        if column < first * small:
-            return column // small
-        return min(self.num_windows - 1, first + (column - first * small) // (small + 1))
+        windows = np.where(
+            columns < first * small,
+            columns // max(1, small),
+            first + (columns - first * small) // (small + 1),
+        )
+        return np.minimum(self.num_windows - 1, windows)
 
     def start_of(self, window: int) -> int:
         """Return the first position of a window."""
@@ -141,8 +147,7 @@ class WindowOrder:
     def rows(self, positions: Index) -> Index:
         """Return the row that stands at each position."""
         out = np.empty(len(positions), np.int64)
-        starts = self._starts(np.arange(self.num_windows))
-        windows = np.searchsorted(starts, positions, side="right") - 1
+        windows = self._windows_of(positions)
         for number in np.unique(windows).tolist():
             window = self.window(number)
             slots = np.flatnonzero(windows == number)
@@ -191,40 +196,70 @@ class RankOrder:
         """Return one window, with the blocks that this rank's positions need."""
         size = self.order.block_rows
         first = number * self.together
-        owners, offsets = [], []
-        for one in range(first, min(first + self.together, self.order.num_windows)):
-            whole = self.order.window(one)  # It starts with lane 0.
-            mine, places = np.divmod(whole.table[self.residue :: self.modulus], size)
-            owners.append(whole.blocks[mine])
-            offsets.append(places)
-        blocks, stored = np.unique(np.concatenate(owners), return_inverse=True)
+        numbers = range(first, min(first + self.together, self.order.num_windows))
+        parts = [_lanes_of(self.order, one, self.residue, self.modulus) for one in numbers]
+        blocks = np.concatenate([part[0] for part in parts])
+        # Blocks of several windows are stored by their numbers, too: so they are read in fewer runs.
+        by_number = np.argsort(blocks)
+        places = np.empty_like(blocks)
+        places[by_number] = np.arange(len(blocks))
+        tables, before = [], 0
+        for part, table in parts:
+            stored, offsets = np.divmod(table, size)
+            tables.append(places[stored + before] * size + offsets)
+            before += len(part)
+        blocks = blocks[by_number]
         num_rows = len(blocks) * size
         if len(blocks):  # The very last block of all may be short.
             num_rows -= max(0, (int(blocks[-1]) + 1) * size - self.order.num_rows)
         start = self.start_of(number) + self.residue
-        table = stored * size + np.concatenate(offsets)
-        return ShuffleWindow(start, blocks, table, num_rows, self.modulus)
+        return ShuffleWindow(start, blocks, np.concatenate(tables), num_rows, self.modulus)
 
 
 @lru_cache(maxsize=8)
 def _window(order: WindowOrder, number: int) -> ShuffleWindow:
-    start, stop = order.start_of(number), order.start_of(number + 1)
-    size = stop - start
+    blocks, table = _lanes_of(order, number, 0, 1)
+    return ShuffleWindow(order.start_of(number), blocks, table, len(table))
+
+
+def _lanes_of(order: WindowOrder, number: int, residue: int, modulus: int) -> tuple[Index, Index]:
+    """Return the blocks that positions p of a window with `p % modulus == residue` need, lowest first, and their table.
+
+    The table has, for each of these positions, the row to take, counted through the blocks. `modulus` divides the
+    lanes.
+    """
+    size = order.start_of(number + 1) - order.start_of(number)
     if order.is_whole:
         blocks = np.arange(-(-order.num_rows // order.block_rows))
-        return ShuffleWindow(0, blocks, Permutation(size, order.words).rows(np.arange(size)), size)
+        return _used(
+            blocks, Permutation(size, order.words).rows(np.arange(size)), order, residue, modulus
+        )
     blocks = _blocks(order, number)
-    by_number = np.argsort(blocks)
-    places = np.empty_like(blocks)
-    places[by_number] = np.arange(len(blocks))
     words = (*order.words, 2, number)
     if size % (order.lanes * order.block_rows):
-        drawn = uneven_lane_orders(size, order.lanes, words)
-        slots, offsets = np.divmod(drawn, order.block_rows)
+        by_number = np.argsort(blocks)
+        places = np.empty_like(blocks)
+        places[by_number] = np.arange(len(blocks))
+        slots, offsets = np.divmod(uneven_lane_orders(size, order.lanes, words), order.block_rows)
         table = places[slots] * order.block_rows + offsets
-        return ShuffleWindow(start, blocks[by_number], table, size)
-    table = lane_orders(places, order.block_rows, order.lanes, words)
-    return ShuffleWindow(start, blocks[by_number], table.reshape(-1), size)
+        return _used(blocks[by_number], table, order, residue, modulus)
+    mine = blocks.reshape(order.lanes, -1)[residue::modulus].reshape(-1)
+    by_number = np.argsort(mine)
+    places = np.empty_like(mine)
+    places[by_number] = np.arange(len(mine))
+    table = lane_orders(places, order.block_rows, order.lanes, words, first=residue, step=modulus)
+    return mine[by_number], table.reshape(-1)
+
+
+def _used(
+    blocks: Index, table: Index, order: WindowOrder, residue: int, modulus: int
+) -> tuple[Index, Index]:
+    """Return the blocks that some positions of a table need, and the table of these positions."""
+    if modulus == 1:
+        return blocks, table
+    owners, offsets = np.divmod(table[residue::modulus], order.block_rows)
+    used, places = np.unique(owners, return_inverse=True)
+    return blocks[used], places * order.block_rows + offsets
 
 
 def _blocks(order: WindowOrder, window: int) -> Index:
