@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "penstock"
 LAYERS = [
     {"errors", "_native"},
     {"core", "memory"},
-    {"io", "workers"},
+    {"io", "workers", "ranks"},
     {"sources.reading"},
     {"shards"},
     {"stages"},

@@ -19,7 +19,7 @@ from penstock import errors
 NAMES = """
     AccessError ArraySpec BudgetError CannotPickle DataError Dataset DiskFullError Explanation FieldError
     FileChangedError FileError FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError
-    PenstockWarning RangeError
+    PenstockWarning RangeError RankMismatchError
     ReadError RecordError Report SpecMismatchError StaleCacheError StateError Stream StreamClosedError
     TargetExistsError TensorFeature VarFeature WorkersUnavailable WriteError concatenate fit_arrays from_arrays
     from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
@@ -35,6 +35,7 @@ TREE = {
     "FunctionError": "PenstockError, RuntimeError",
     "LengthError": "PenstockError, ValueError",
     "RangeError": "PenstockError, OverflowError",
+    "RankMismatchError": "PenstockError, ValueError",
     "RecordError": "PenstockError, ValueError",
     "SpecMismatchError": "PenstockError, ValueError",
     "StaleCacheError": "PenstockError, ValueError",

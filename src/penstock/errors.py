@@ -35,6 +35,10 @@ class SpecMismatchError(PenstockError, ValueError):
     """A value does not have the shape or dtype that was declared for it."""
 
 
+class RankMismatchError(PenstockError, ValueError):
+    """A rank of a distributed training does not read what rank 0 reads; the message says in what they differ."""
+
+
 class StateError(PenstockError, ValueError):
     """A saved state does not belong to this dataset."""
 

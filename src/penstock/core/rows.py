@@ -134,6 +134,11 @@ class FileVersion(Protocol):
         """The last part of its path."""
         ...
 
+    @property
+    def size(self) -> int:
+        """How many bytes it has; 0 for a folder that is read as one thing."""
+        ...
+
     def identity(self) -> list[Any]:
         """Return its bytes, and what tells this version from others, as JSON; raise Unproven if nothing does."""
         ...
