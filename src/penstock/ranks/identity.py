@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,8 +18,8 @@ _SAMPLED_ROWS = 16
 _SAMPLED_ROWS_ON_STORAGE = 2
 _SAMPLED_NBYTES = 4 << 20
 
-_known: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
-"""The rows that were looked at, by their source: they are read once a process, not once an epoch."""
+_known: WeakKeyDictionary[Node, dict[str, str]] = WeakKeyDictionary()
+"""What is known of sources: rows are read, and files listed, once a process and not once an epoch."""
 
 
 def identity_of(node: Node, *, world: int, start: str) -> dict[str, str]:
@@ -32,17 +33,35 @@ def identity_of(node: Node, *, world: int, start: str) -> dict[str, str]:
         start: Where the stream starts: "epoch 0, batch 12".
     """
     nodes = list(walk(node))
-    sources = [item for item in nodes if not item.inputs]
-    seeds = [words for words in map(_seed, nodes) if words]
+    sources = [_known_of(item) for item in nodes if not item.inputs]
+    stages = [_stage(item) if item.inputs else _known_of(item)["stage"] for item in nodes]
     return {
-        "stages": " > ".join(map(_stage, nodes)),
-        "seeds": ", ".join(seeds) or "none",
-        "files": "; ".join(words for words in map(_files, sources) if words) or "none",
-        "length": "; ".join(map(_length, sources)),
-        "rows": "; ".join(words for words in map(_rows, sources) if words) or "not looked at",
+        "stages": " > ".join(stages),
+        "seeds": _listed(map(_seed, nodes), "none"),
+        "files": _listed((source["files"] for source in sources), "none"),
+        "length": _listed((source["length"] for source in sources), "none"),
+        "rows": _listed((source["rows"] for source in sources), "not looked at"),
         "start": start,
         "world": str(world),
     }
+
+
+def _listed(words: Iterable[str], none: str) -> str:
+    return "; ".join(filter(None, words)) or none
+
+
+def _known_of(source: Node) -> dict[str, str]:
+    found = _known.get(source)
+    if found is None:
+        rows = _sampled(source) if isinstance(source, Rows) else ""
+        found = {
+            "stage": _stage(source),
+            "files": _files(source),
+            "length": _length(source),
+            "rows": rows,
+        }
+        _known[source] = found
+    return found
 
 
 def _stage(node: Node) -> str:
@@ -70,14 +89,6 @@ def _length(source: Node) -> str:
     if source.num_rows is None:
         return "not known"
     return "endless" if source.num_rows == ENDLESS else f"{source.num_rows} rows"
-
-
-def _rows(source: Node) -> str:
-    if not isinstance(source, Rows):
-        return ""
-    if source not in _known:
-        _known[source] = _sampled(source)
-    return _known[source]
 
 
 def _sampled(source: Rows) -> str:
