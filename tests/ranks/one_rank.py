@@ -189,6 +189,8 @@ def worker_of_ray(config):
     import jax  # noqa: F401
 
     results["with jax"] = asked()
+    os.environ["TF_CONFIG"] = "{}"  # As a TensorflowTrainer has it: TensorFlow imports jax, too.
+    results["with tensorflow"] = asked()
     save(Path(config["folder"]), rank, results)
 
 

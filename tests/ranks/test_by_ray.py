@@ -18,4 +18,5 @@ def test_two_workers_find_their_ranks_and_compare_themselves(tmp_path):
         assert one["with jax"]["caution"].startswith(
             "Ray Train runs 2 workers, but jax.distributed is not initialised: workers would train apart"
         )
+        assert one["with tensorflow"] == one["only ray"]
     check_store(results)

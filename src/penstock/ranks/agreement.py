@@ -14,9 +14,10 @@ from penstock.errors import RankMismatchError
 from penstock.ranks.store import Store
 
 LOOKING_SECONDS = 60.0
+_FIRST_INTERVAL = 0.01  # It doubles: ranks that differ are to know before a short epoch is over.
 _INTERVAL = 0.2
 _INTERVAL_OF_A_RANK = 1e-3  # All ranks together look a thousand times a second at most.
-_REST = 50  # Looking takes at most a fiftieth of the time, however slow the store is.
+_REST = 20  # Looking takes at most a twentieth of the time, however slow the store is.
 _SHOWN = 100  # Characters of a value that a message shows.
 _CURE = (
     "Give every rank the same files, arrays, seed and chain, and resume all of them from the same state. If this rank "
@@ -47,7 +48,8 @@ class Agreement:
         self._rank = rank
         self._key = key
         self._store: Store | None = store
-        self._interval = max(_INTERVAL, world * _INTERVAL_OF_A_RANK)
+        self._interval = _FIRST_INTERVAL
+        self._longest = max(_INTERVAL, world * _INTERVAL_OF_A_RANK)
         self._is_same = rank == 0
         self._next = self._last = 0.0
 
@@ -82,6 +84,7 @@ class Agreement:
             raise RankMismatchError(text)
         later = monotonic()
         self._next = later + max(self._interval, _REST * (later - now))
+        self._interval = min(2 * self._interval, self._longest)
         if now >= self._last:
             self._store = None
 

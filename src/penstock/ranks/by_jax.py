@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-_PATIENCE_MS = 20
+_PATIENCE_MS = 10
 
 
 def place() -> tuple[int, int, int] | None:

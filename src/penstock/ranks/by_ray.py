@@ -8,11 +8,11 @@ _PATIENCE_SECONDS = 0.5
 
 def place() -> tuple[int, int, int] | None:
     """Return rank, world and replicas of this worker; None outside a training function."""
-    train = sys.modules.get("ray.train")
-    if train is None:
+    get_context = getattr(sys.modules.get("ray.train"), "get_context", None)
+    if get_context is None:
         return None
     try:
-        context = train.get_context()
+        context = get_context()
         return context.get_world_rank(), context.get_world_size(), 1
     except RuntimeError:  # The driver, or another process that does not train.
         return None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-_PATIENCE_MS = 20
+_PATIENCE_MS = 10
 _CURE = (
     'Set TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, '
     "or give the numbers: distribute(rank=..., world=...)."

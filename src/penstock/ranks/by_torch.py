@@ -21,9 +21,9 @@ def store() -> "TorchStore | None":
 
 def _initialised() -> Any:
     distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed
+    # Builds without torch.distributed have no such function, and neither does a module that is still being imported.
+    is_initialized = getattr(distributed, "is_initialized", None)
+    return distributed if is_initialized is not None and is_initialized() else None
 
 
 class TorchStore:

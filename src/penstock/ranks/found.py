@@ -1,5 +1,6 @@
 """Which rank this process is: as the engine says that trains, or the environment if none is initialised."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -79,13 +80,16 @@ def _caution(found: Found, engines: Iterable[Found]) -> str:
         return _caution_of_environment(found)
     if found.engine != "ray.train":
         return ""
-    runs = f"Ray Train runs {found.world} workers, but"
-    cure = "workers would train apart, each on its part of the rows."
-    if any(one.engine == "tf.distribute" for one in engines):
-        return f"{runs} the strategy in scope is not a MultiWorkerMirroredStrategy: {cure}"
-    if "jax" in sys.modules:
-        return f"{runs} jax.distributed is not initialised: {cure} Call jax.distributed.initialize(...) first."
-    return ""
+    alone = [f"{one.engine} has one process" for one in engines if one.world == 1]
+    # TensorFlow imports jax, too: with TF_CONFIG set, its strategy trains, which is not in scope here.
+    if "jax" in sys.modules and not alone and not os.environ.get("TF_CONFIG"):
+        alone = ["jax.distributed is not initialised"]
+    if not alone:
+        return ""
+    return (
+        f"Ray Train runs {found.world} workers, but {alone[0]}: workers would train apart, each on its part of the "
+        "rows. Initialise the engine for all of them first."
+    )
 
 
 def _caution_of_environment(found: Found) -> str:
