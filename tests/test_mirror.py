@@ -28,6 +28,7 @@ ACROSS = {
 # Each of these modules has a file of tests with its name.
 TESTED = (
     "core/*.py",
+    "ranks/*.py",
     "stages/*.py",
     "stages/shuffle/*.py",
     "stages/cache/*.py",
