@@ -1,14 +1,16 @@
 """The Dataset: rows and what happens to them, declared; nothing is read until it is iterated."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock.core.arguments import local_path, one_of, whole_number
 from penstock.engine.plan import Options
-from penstock.errors import user_site
+from penstock.errors import user_site, warn_user
 from penstock.memory import parse_nbytes
 from penstock.outlets import Outlets
+from penstock.ranks.found import find_rank
 from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.stage import Stage
 from penstock.stages.batch import Batch
@@ -403,6 +405,10 @@ def checked_seed(seed: int | None) -> int:
     return number
 
 
+_sites: Counter[str] = Counter()
+"""How often `distribute` was called at each line of the user's."""
+
+
 def placed(
     rank: int | None, world: int | None, uneven: Literal["drop", "pad"] | None, *, static: bool
 ) -> Distribute:
@@ -411,10 +417,26 @@ def placed(
         raise ValueError(
             f"distribute takes rank and world together, or finds both, got rank={rank!r} and world={world!r}."
         )
+    site = user_site()
+    _sites[site] += 1
+    key = f"{site} #{_sites[site]}"
     if rank is None:
-        raise NotImplementedError
+        found = find_rank()
+        if found.caution:
+            warn_user(found.caution)
+        return Distribute(
+            found.rank, found.world, uneven, static, found.replicas, found.engine, key
+        )
     size = whole_number("world", world, least=1)
     number = whole_number("rank", rank, least=0)
     if number >= size:
         raise ValueError(f"distribute needs 0 <= rank < world, got rank={number} and world={size}.")
-    return Distribute(number, size, uneven, static)
+    return Distribute(number, size, uneven, static, _replicas(), key=key)
+
+
+def _replicas() -> int:
+    """Return how many devices share the rows of this process, whatever its rank."""
+    try:
+        return find_rank().replicas
+    except ValueError:
+        return 1  # What engines say of the rank does not matter: the user has said it.

@@ -18,11 +18,13 @@ from penstock.core.rows import Cursor, Node, Parcel, Rows
 from penstock.core.state import State, StateDict
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
+from penstock.engine.stream.agreeing import agreement_of
 from penstock.engine.stream.engine import GRACE_SECONDS, Engine
 from penstock.engine.stream.report import Report, StageTime
 from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
+from penstock.ranks.agreement import Agreement
 
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
 """The nodes whose cautions were told."""
@@ -99,10 +101,12 @@ class Stream(Closing):
         self._opened = perf_counter()
         self._seconds: float | None = None
         self._is_inherited = False
+        self._agreement: Agreement | None = None
         self._engine = Engine(plan)
         _streams.add(self)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
+            self._agreement = agreement_of(plan.node, begin)
             self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
             self._warn()
         except BaseException:
@@ -152,6 +156,8 @@ class Stream(Closing):
     def _take_parcel(self) -> Parcel | None:
         with self._own_turn():
             self._refuse_if_closed()
+            if self._agreement is not None:
+                self._agreement.look()
             parcel = self._next_parcel()
             self._refuse_if_closed()  # Another thread may have closed it: then this is no end.
             return parcel

@@ -45,6 +45,8 @@ class Distribute(Stage):
     replicas: int = 1
     engine: str = ""
     """What told the rank: '' if the user did."""
+    key: str = ""
+    """What ranks call this dataset among themselves: where it was made, and the how many-th it is from there."""
 
     def build(self, node: Node) -> Node:
         """Return this rank's part of the batches of `node`."""
