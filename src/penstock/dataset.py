@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock.core.arguments import local_path, one_of, whole_number
+from penstock.core.digests import digest
 from penstock.engine.plan import Options
-from penstock.errors import user_site, warn_user
+from penstock.errors import user_site, user_sites, warn_user
 from penstock.memory import parse_nbytes
 from penstock.outlets import Outlets
 from penstock.ranks.found import find_rank
@@ -406,7 +407,7 @@ def checked_seed(seed: int | None) -> int:
 
 
 _sites: Counter[str] = Counter()
-"""How often `distribute` was called at each line of the user's."""
+"""How often `distribute` was called from the same lines of the user's."""
 
 
 def placed(
@@ -417,7 +418,9 @@ def placed(
         raise ValueError(
             f"distribute takes rank and world together, or finds both, got rank={rank!r} and world={world!r}."
         )
-    site = user_site()
+    # All lines that led here: a rank that evaluates alone calls the same function, but from another line.
+    sites = list(user_sites())
+    site = f"{sites[0] if sites else ''} {digest(sites)}"
     _sites[site] += 1
     key = f"{site} #{_sites[site]}"
     if rank is None:

@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -206,13 +207,17 @@ class PenstockWarning(UserWarning):
 
 def user_site() -> str:
     """Return `file.py:12` for the innermost frame outside penstock, or '' if there is none."""
+    return next(user_sites(), "")
+
+
+def user_sites() -> Iterator[str]:
+    """Yield `file.py:12` for each frame outside penstock, the innermost first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # What warnings and logging use.
     while frame is not None:
         filename = frame.f_code.co_filename
         if not filename.startswith(_PACKAGE):
-            return f"{Path(filename).name}:{frame.f_lineno}"
+            yield f"{Path(filename).name}:{frame.f_lineno}"
         frame = frame.f_back
-    return ""
 
 
 def warn_user(text: str) -> None:
