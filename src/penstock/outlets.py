@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.core.arguments import local_path, one_of, whole_number
@@ -105,10 +104,11 @@ class Outlets:
         shards: int | None = None,
         overwrite: bool = False,
         progress: bool | None = None,
+        engine: Literal["local", "ray"] = "local",
     ) -> None:
         """Write all rows of epoch 0 to a folder, which appears when it is whole.
 
-        Takes the memory of a stream, and no more.
+        Takes the memory of a stream, and no more; with `engine="ray"`, that of a stream for each task.
 
         Args:
             path: The folder to make.
@@ -122,6 +122,9 @@ class Outlets:
             overwrite: Whether a folder that penstock wrote is replaced, once the new one is whole. A folder
                 with anything else in it is refused.
             progress: Whether to show a bar; by default if rich is installed and stderr is a terminal.
+            engine: "local" writes in this process. "ray" writes the same bytes by tasks of Ray, a shard each: on the
+                Ray that is initialised here or running, else on a local one. `path` must be one that all nodes share,
+                and the rows must have random access; docs/cluster.md tells more.
 
         >>> import numpy as np, penstock as ps, tempfile
         >>> folder = tempfile.mkdtemp() + "/out"
@@ -130,6 +133,7 @@ class Outlets:
         [(0, 'a'), (1, 'b'), (2, 'c')]
         """
         one_of("format", format, writers.WRITERS)
+        one_of("engine", engine, writers.ENGINES)
         if self.node.is_endless:
             raise ValueError("rows without end can't be written: use .take(n) first.")
         rows = None if shard_rows is None else whole_number("shard_rows", shard_rows, least=1)
@@ -140,9 +144,10 @@ class Outlets:
                 )
             rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
         target = local_path("path", path)
-        opened = partial(_open, self.node, self.options)
-        job = writers.Job(self.node, opened, target, rows, overwrite, progress, shards)
-        writers.WRITERS[format](job)
+        job = writers.Job(
+            self.node, self.options, target, rows, overwrite, progress, shards, engine
+        )
+        writers.write(job, format)
 
     def to_keras(
         self,
@@ -207,7 +212,3 @@ class Outlets:
         from penstock.feeds.tf.feed import tf_feed
 
         return tf_feed(self, device=device, device_memory=device_memory)
-
-
-def _open(node: Node, options: Options, state: StateDict | None) -> Stream:
-    return open_stream(node, options, state=state)

@@ -8,7 +8,7 @@ from penstock.cli import parse_storage_options, print_error
 from penstock.errors import PenstockError
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
-from penstock.writers import WRITERS
+from penstock.writers import ENGINES, WRITERS
 
 
 def main(arguments: list[str]) -> int:
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
             format=found.format,
             shard_rows=found.shard_rows,
             overwrite=found.overwrite,
+            engine=found.engine,
         )
         written = from_files(found.target) if found.format == "npy" else None
     except (PenstockError, OSError, ValueError, TypeError, ImportError) as error:
@@ -63,6 +64,14 @@ def _parser() -> argparse.ArgumentParser:
         "--storage-options", metavar="JSON", default="{}", help="what fsspec needs to read a URL"
     )
     parser.add_argument("--shard-rows", type=int, metavar="N", help="rows a file (default: 256 MB)")
-    parser.add_argument("--memory", metavar="SIZE", help="the memory budget, such as 512MB")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="the memory budget, such as 512MB (of each task, on Ray)"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="local",
+        help="who writes: this process, or tasks of Ray, on the cluster that is running here or else locally",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if penstock wrote it")
     return parser

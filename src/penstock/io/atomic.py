@@ -23,6 +23,7 @@ __all__ = [
     "remove_leftovers",
     "swap_folders",
     "sync_folder",
+    "temporary_folder",
 ]
 
 # How many names are tried if a cleaner in another container removes each before it is locked.
@@ -97,6 +98,22 @@ def atomic_directory(
             else:
                 hidden.rename(path)
             sync_folder(path.parent)
+    finally:
+        if fd.number >= 0:  # Else this is a forked child, and the folder is its parent's.
+            remove(hidden)
+        fd.close()
+
+
+@contextlib.contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Give a folder with a hidden name beside `path`, which is removed when the block ends.
+
+    After a kill, the next write in the folder that it is in removes it.
+    """
+    with write_errors(path):
+        fd, hidden = _create_folder(path)
+    try:
+        yield hidden
     finally:
         if fd.number >= 0:  # Else this is a forked child, and the folder is its parent's.
             remove(hidden)

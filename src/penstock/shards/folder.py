@@ -172,6 +172,11 @@ class ShardFolder:
 
         Raise if a file of someone else's has the name of one of its files.
         """
+        self._begin(number)
+        return ShardWriter(self.path, number, self.layouts, start=start, run_rows=self.run_rows)
+
+    def _begin(self, number: int) -> None:
+        """List the files of a shard in the journal, before they are there; raise if others have their names."""
         names = [name for layout in self.layouts for name in layout.file_names(number)]
         for name in names:
             for path in (self.path / name, self.path / hidden_name(name)):
@@ -182,13 +187,23 @@ class ShardFolder:
                     raise _not_ours(path)
         self._append(begin_line(names))
         self._journal.names.update(names)
-        return ShardWriter(self.path, number, self.layouts, start=start, run_rows=self.run_rows)
 
     def record(self, shard: ShardWriter, cursor: Any = None) -> None:
         """Finish a shard, and list it in the journal once its files are on disk."""
-        self.finished[shard.number] = shard.finish()
-        self.cursors[shard.number] = cursor
-        self._append(self._journal.line(shard.number))
+        self._list(shard.number, shard.finish(), cursor)
+
+    def adopt(self, number: int, shard: ShardRecord, files: Path, cursor: Any) -> None:
+        """Take over a shard that a task has finished in the folder `files`, and list it in the journal."""
+        self._begin(number)
+        for name in shard.files:
+            with write_errors(self.path / name):
+                (files / name).rename(self.path / name)
+        self._list(number, shard, cursor)
+
+    def _list(self, number: int, shard: ShardRecord, cursor: Any) -> None:
+        self.finished[number] = shard
+        self.cursors[number] = cursor
+        self._append(self._journal.line(number))
 
     def _append(self, line: str) -> None:
         with write_errors(self.path / journal.NAME):

@@ -1,9 +1,11 @@
 """Writes rows that come one after the other, cut into shards, as they come."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.blocks import varying_nbytes
 from penstock.core.rows import Cursor, Node, Parcel, rows_per_block
 from penstock.memory import Allocate
@@ -35,9 +37,9 @@ class ShardSequence:
         """Rows written, in finished shards and in the one being written."""
         self.cursor: Cursor = folder.cursors.get(self.number - 1)
         """Where the input stands after the finished shards; None at its start, and after the last shard."""
-        self._by_nbytes = shard_rows is None and not all(f.spec.is_fixed for f in node.fields)
+        self._by_nbytes = is_cut_by_nbytes(node, shard_rows)
         self._shard_rows = shard_rows or default_shard_rows(node)
-        self._fixed_nbytes = sum(f.nbytes for f in node.fields if f.spec.is_fixed)
+        self._fixed_nbytes = fixed_nbytes(node)
         self._nbytes = 0
         self._shard: ShardWriter | None = None
 
@@ -94,6 +96,36 @@ class ShardSequence:
         if self._shard is not None:
             self._shard.close()
             self._shard = None
+
+
+def is_cut_by_nbytes(node: Node, shard_rows: int | None) -> bool:
+    """Return whether shards end where they have 256 MB: rows differ in size, and no number of rows is asked for."""
+    return shard_rows is None and node.is_varying
+
+
+def fixed_nbytes(node: Node) -> int:
+    """Return the bytes that the fields of one size have in each row."""
+    return sum(field.nbytes for field in node.fields if field.storage_shape is not None)
+
+
+def ends_by_nbytes(start: int, sizes: Iterable[Index]) -> Iterator[int]:
+    """Yield where shards end if the first begins at row `start`, from the bytes of each row after it.
+
+    As `ShardSequence` does: after the row that brings a shard to 256 MB. Rows after the last end are no full shard.
+    """
+    row, nbytes = start, 0
+    for some in sizes:
+        weights = np.cumsum(some, dtype=np.int64)
+        done = 0
+        while done < len(weights):
+            before = int(weights[done - 1]) if done else 0
+            stop = int(np.searchsorted(weights, before + SHARD_NBYTES - nbytes)) + 1
+            if stop > len(weights):
+                nbytes += int(weights[-1]) - before
+                break
+            yield row + stop
+            done, nbytes = stop, 0
+        row += len(weights)
 
 
 def default_shard_rows(node: Node) -> int:

@@ -4,7 +4,7 @@ import functools
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.core import forking
@@ -16,12 +16,14 @@ _SEARCH_DEPTH = 6
 _SEARCH_PARTS = 1000
 # Which modules go by value is a setting of cloudpickle for the whole process: one thread changes it at a time.
 _registry_lock = forking.lock()
+_ON_THREADS = "stay on threads: with_options(processes=0)"
 
 
-def pickle_function(function: Callable[..., Any], *, name: str | None = None) -> bytes:
+def pickle_function(function: Any, *, name: str | None = None, cure: str = _ON_THREADS) -> bytes:
     """Return function as bytes that a fresh process can load; lambdas, closures, notebooks work.
 
-    What is defined in importable modules goes by name, all else by value.
+    So do objects that hold functions. What is defined in importable modules goes by name, all else by value. `cure` is
+    what else the user can do, if it can't be sent.
 
     >>> import pickle
     >>> pickle.loads(pickle_function(lambda x: 2 * x))(21)
@@ -37,7 +39,7 @@ def pickle_function(function: Callable[..., Any], *, name: str | None = None) ->
             return bytes(cloudpickle.dumps(function, protocol=5))
         except Exception as error:
             # The culprit is searched while those modules still go by value: later, the search would blame another.
-            raise CannotPickle(_explain(function, name or _label(function), error)) from error
+            raise CannotPickle(_explain(function, name or _label(function), error, cure)) from error
         finally:
             for module in modules:
                 cloudpickle.unregister_pickle_by_value(module)
@@ -54,14 +56,13 @@ def load_cloudpickle() -> Any:
     return cloudpickle
 
 
-def _explain(function: Any, label: str, error: Exception) -> str:
+def _explain(function: Any, label: str, error: Exception, cure: str) -> str:
     path, culprit = _find_culprit(function)
     kind = type(culprit)
     return (
         f"{label} cannot be sent to worker processes: {path or 'it'} is a {kind.__module__}."
         f"{kind.__qualname__}, which cannot be pickled ({error}). Make it inside the function "
-        "(once: keep it in a global that starts as None), or stay on threads: "
-        "with_options(processes=0)."
+        f"(once: keep it in a global that starts as None), or {cure}."
     )
 
 

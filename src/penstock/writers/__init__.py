@@ -2,12 +2,21 @@
 
 from collections.abc import Callable
 
-from penstock.writers import npy, tfrecord
+from penstock.writers import npy, on_ray, tfrecord
 from penstock.writers.job import Job
 
 WRITERS: dict[str, Callable[[Job], None]] = {
     "npy": npy.write,
     "tfrecord": tfrecord.write,
 }
+ENGINES = ("local", "ray")
 
-__all__ = ["WRITERS", "Job"]
+
+def write(job: Job, format: str) -> None:
+    """Write all rows of a job; what the engine can't do is refused before anything is touched."""
+    if job.engine == "ray":
+        on_ray.check(job)
+    WRITERS[format](job)
+
+
+__all__ = ["ENGINES", "WRITERS", "Job", "write"]

@@ -1,13 +1,19 @@
 """write(format="npy"): a folder of plain `.npy` shards and a manifest, which NumPy alone can read."""
 
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from penstock.core.arrays import Index
+from penstock.core.blocks import varying_nbytes
 from penstock.core.fingerprint import doubts, fingerprint, made_from
 from penstock.core.nest import field_names
-from penstock.core.rows import Node
+from penstock.core.rows import Node, rows_per_block
 from penstock.core.state import State
 from penstock.engine.stream import Stream
 from penstock.errors import TargetExistsError, WriteError, warn_user
@@ -16,12 +22,22 @@ from penstock.io.failures import write_errors
 from penstock.memory import allocate_plain
 from penstock.shards.checks import run_rows_of
 from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
-from penstock.shards.layout import layouts_of
+from penstock.shards.layout import FieldLayout, layouts_of
 from penstock.shards.manifest import row_to_json
 from penstock.shards.ownership import check_target, discard, discard_records
-from penstock.shards.sequence import ShardSequence, default_shard_rows
+from penstock.shards.sequence import (
+    SHARD_NBYTES,
+    ShardSequence,
+    default_shard_rows,
+    ends_by_nbytes,
+    fixed_nbytes,
+    is_cut_by_nbytes,
+)
+from penstock.shards.writing import ShardRecord, ShardWriter
+from penstock.writers import on_ray
 from penstock.writers.job import Job
 from penstock.writers.progress import Advance, progress_bar
+from penstock.writers.shard_tasks import Sent
 
 
 def write(job: Job) -> None:
@@ -53,7 +69,10 @@ def write(job: Job) -> None:
             text = f"write starts over: {folder.started_over}."
             warn_user(text)
         if not folder.is_whole:
-            _write_rows(job, folder)
+            if job.engine == "ray":
+                _write_on_ray(job, folder)
+            else:
+                _write_rows(job, folder)
             folder.seal()
         _put_in_place(hidden, job)
     except BaseException as error:
@@ -119,6 +138,136 @@ def _drain(stream: Stream, shards: ShardSequence, advance: Advance) -> None:
         shards.add(parcel)
         advance(parcel.size, parcel.block.nbytes)
         del parcel  # Its buffers are free for the next parcel.
+
+
+def _write_on_ray(job: Job, folder: ShardFolder) -> None:
+    with on_ray.tasks(job, folder.path) as tasks:
+        shards = [
+            NpyShard(number, start, stop, folder.layouts, folder.run_rows)
+            for number, (start, stop) in enumerate(_cuts(job, folder, tasks))
+        ]
+        done = sum(one.num_rows for one in folder.finished.values())
+        num_rows = tasks.sent.node.num_rows
+        with progress_bar(
+            job.path.name, num_rows=num_rows, done=done, wanted=job.progress
+        ) as advance:
+            missing = (one for one in shards if one.number not in folder.finished)
+            for shard, found in tasks.run(missing):
+                # As in `ShardSequence`: only a last shard that could have more rows has no cursor.
+                is_last = shard.number == len(shards) - 1
+                cursor = None if is_last else shard.stop
+                folder.adopt(shard.number, found.result, found.folder, cursor)
+                record = folder.finished[shard.number]
+                advance(record.num_rows, sum(one.nbytes for one in record.files.values()))
+
+
+def _cuts(job: Job, folder: ShardFolder, tasks: on_ray.Tasks) -> list[tuple[int, int]]:
+    """Return the first row of each shard, and the row after its last; forget finished shards that are none of them."""
+    num_rows = tasks.sent.node.num_rows
+    if is_cut_by_nbytes(job.node, job.shard_rows):
+        known = _spans_of(folder, num_rows)
+        cuts = list(_cuts_by_nbytes(job.node, known, tasks))
+    else:
+        step = job.shard_rows or default_shard_rows(job.node)
+        cuts = [(start, min(num_rows, start + step)) for start in range(0, num_rows, step)]
+    cuts = cuts or [(0, 0)]  # Without any row, there is one empty shard.
+    for number in list(folder.finished):
+        rows = folder.finished[number].num_rows
+        if number >= len(cuts) or rows != cuts[number][1] - cuts[number][0]:
+            del folder.finished[number], folder.cursors[number]
+    return cuts
+
+
+def _spans_of(folder: ShardFolder, num_rows: int) -> dict[int, tuple[int, int]]:
+    """Return which rows each finished shard has, where that is known."""
+    found: dict[int, tuple[int, int]] = {}
+    for number in sorted(folder.finished):
+        cursor, rows = folder.cursors[number], folder.finished[number].num_rows
+        before = (0, 0) if number == 0 else found.get(number - 1)
+        if before is not None:
+            found[number] = (before[1], before[1] + rows)
+        elif cursor is None or type(cursor) is int:
+            stop = num_rows if cursor is None else cursor
+            found[number] = (stop - rows, stop)
+    return found
+
+
+def _cuts_by_nbytes(
+    node: Node, known: Mapping[int, tuple[int, int]], tasks: on_ray.Tasks
+) -> Iterator[tuple[int, int]]:
+    """Yield the shards of rows that differ in size: those that are finished, and others as the bytes of rows ask."""
+    row = number = 0
+    num_rows = tasks.sent.node.num_rows
+    while row < num_rows:
+        if number in known:
+            yield known[number]
+            row = known[number][1]
+            number += 1
+            continue
+        # Up to the next finished shard, or the end.
+        until = min((known[one][0] for one in known if one > number), default=num_rows)
+        for end in ends_by_nbytes(row, _sizes(node, row, until, tasks)):
+            yield row, end
+            row, number = end, number + 1
+        if row < until:
+            yield row, until
+            row, number = until, number + 1
+
+
+def _sizes(node: Node, start: int, stop: int, tasks: on_ray.Tasks) -> Iterator[Index]:
+    """Yield the bytes of each row, in order; as many tasks at a time as can run read the rows for that."""
+    step = rows_per_block(node, SHARD_NBYTES)
+    for first in range(start, stop, tasks.limit * step):
+        last = min(stop, first + tasks.limit * step)
+        works = [
+            RowSizes(row, min(last, row + step), fixed_nbytes(node))
+            for row in range(first, last, step)
+        ]
+        found = {work.start: done.result for work, done in tasks.run(works)}
+        yield from (found[work.start] for work in works)
+
+
+@dataclass(frozen=True, slots=True)
+class NpyShard:
+    """A task that writes the files of one shard, and returns what a manifest says of it."""
+
+    number: int
+    start: int
+    stop: int
+    layouts: tuple[FieldLayout, ...]
+    run_rows: int
+
+    def perform(self, sent: Sent, folder: Path) -> ShardRecord:
+        """Write the files."""
+        shard = ShardWriter(
+            folder, self.number, self.layouts, start=self.start, run_rows=self.run_rows
+        )
+        try:
+            for parcel in sent.parcels(self.start, self.stop):
+                shard.append(parcel.block, 0, parcel.size, allocate_plain)
+                del parcel
+            return shard.finish()
+        finally:
+            shard.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RowSizes:
+    """A task that returns the bytes of each row, by which shards are cut where rows differ in size."""
+
+    start: int
+    stop: int
+    fixed_nbytes: int
+    """The bytes of the fields of one size."""
+
+    def perform(self, sent: Sent, folder: Path) -> Index:
+        """Return as small an array as can hold them."""
+        sizes = [np.empty(0, np.int64)]
+        for parcel in sent.parcels(self.start, self.stop):
+            sizes.append(varying_nbytes(parcel.block, parcel.size) + self.fixed_nbytes)
+            del parcel
+        found = np.concatenate(sizes)
+        return found.astype(np.min_scalar_type(int(found.max(initial=0))))
 
 
 def _put_in_place(hidden: Path, job: Job) -> None:

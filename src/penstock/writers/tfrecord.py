@@ -1,6 +1,8 @@
 """write(format="tfrecord"): a folder of TFRecord files with a tf.train.Example for each row."""
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -13,7 +15,7 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Column, Fixed, Text
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
-from penstock.core.rows import Node
+from penstock.core.rows import ENDLESS, Node
 from penstock.core.spec import ArraySpec
 from penstock.io.atomic import atomic_directory
 from penstock.io.failures import write_errors
@@ -22,8 +24,10 @@ from penstock.shards.ownership import check_target, discard, mark_files
 from penstock.shards.sequence import default_shard_rows
 from penstock.sources.tfrecord.codec import ExampleCodec
 from penstock.sources.tfrecord.features import Feature, FixedFeature, TensorFeature, VarFeature
+from penstock.writers import on_ray
 from penstock.writers.job import Job
-from penstock.writers.progress import progress_bar
+from penstock.writers.progress import Advance, progress_bar
+from penstock.writers.shard_tasks import Sent
 
 _LISTED = {"float32", "int64"}  # Dtypes that a list of a tf.train.Example holds unchanged.
 
@@ -40,15 +44,67 @@ def write(job: Job) -> None:
         progress_bar(
             job.path.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
         ) as advance,
-        job.open_stream(None) as stream,
     ):
-        with _Shards(folder, _ends(job), job.shards) as shards:
-            for parcel in stream.parcels():
+        if job.engine == "ray":
+            _write_on_ray(job, folder, advance)
+        else:
+            _write_rows(job, encoder, folder, advance)
+        mark_files(folder)
+
+
+def _write_rows(job: Job, encoder: "Encoder", folder: Path, advance: Advance) -> None:
+    with (
+        job.open_stream(None) as stream,
+        _Shards(folder, _ends(job), job.shards) as shards,
+    ):
+        for parcel in stream.parcels():
+            data, offsets = encoder.encode(parcel.block, parcel.size)
+            shards.add(data, offsets)
+            advance(parcel.size, data.nbytes)
+            del parcel  # Its buffers are free for the next parcel.
+
+
+def _write_on_ray(job: Job, folder: Path, advance: Advance) -> None:
+    with on_ray.tasks(job, folder) as tasks:
+        for shard, done in tasks.run(_shards(job, tasks.sent.node.num_rows)):
+            with write_errors(folder / shard.name):
+                (done.folder / shard.name).rename(folder / shard.name)
+            advance(shard.stop - shard.start, done.result)
+
+
+def _shards(job: Job, num_rows: int) -> Iterator["RecordShard"]:
+    """Yield the files that `_Shards` would make: all that are asked for, else those with rows, but at least one."""
+    start = number = 0
+    for end in _ends(job):
+        stop = min(num_rows, end)
+        yield RecordShard(_name(number, job.shards), start, stop)
+        start, number = stop, number + 1
+        if job.shards is None and stop == num_rows:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShard:
+    """A task that writes one file, and returns its bytes."""
+
+    name: str
+    start: int
+    stop: int
+
+    def perform(self, sent: Sent, folder: Path) -> int:
+        """Write the file, and bring it to the disk."""
+        encoder = Encoder(sent.node)
+        nbytes = 0
+        with _Shards(folder, iter([ENDLESS]), None, name=self.name) as shards:
+            for parcel in sent.parcels(self.start, self.stop):
                 data, offsets = encoder.encode(parcel.block, parcel.size)
                 shards.add(data, offsets)
-                advance(parcel.size, data.nbytes)
-                del parcel  # Its buffers are free for the next parcel.
-        mark_files(folder)
+                nbytes += data.nbytes
+                del parcel
+            with write_errors(shards.path):
+                shards.file.flush()
+                os.fsync(shards.file.fileno())
+        return nbytes
 
 
 class Encoder:
@@ -129,11 +185,20 @@ def _ends(job: Job) -> Iterator[int]:
         yield end
 
 
+def _name(number: int, count: int | None) -> str:
+    of = "" if count is None else f"-of-{count:05d}"
+    return f"part-{number:05d}{of}.tfrecord"
+
+
 class _Shards:
     """Files that rows are written to, one after the other."""
 
-    def __init__(self, folder: Path, ends: Iterator[int], count: int | None) -> None:
+    def __init__(
+        self, folder: Path, ends: Iterator[int], count: int | None, *, name: str = ""
+    ) -> None:
         self.folder = folder
+        self.name = name
+        """The name of the only file; if there may be others, they are numbered."""
         self.ends = ends
         self.count = count
         self.number = 0
@@ -164,8 +229,7 @@ class _Shards:
         self.file = self._open()
 
     def _open(self) -> BinaryIO:
-        of = "" if self.count is None else f"-of-{self.count:05d}"
-        self.path = self.folder / f"part-{self.number:05d}{of}.tfrecord"
+        self.path = self.folder / (self.name or _name(self.number, self.count))
         with write_errors(self.path):
             return self.path.open("wb")
 
