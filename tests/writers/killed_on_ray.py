@@ -9,7 +9,7 @@ import penstock as ps
 
 
 def kills(marker, row):
-    """A function that kills a process when it meets a row: that which `marker` names; then there is no marker any more."""
+    """A function that kills a process when it meets a row, once: that which the file `marker` names."""
 
     def function(number):
         if number == row and marker.exists():
