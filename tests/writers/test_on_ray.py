@@ -1,9 +1,11 @@
 """write(engine="ray"), on a real Ray: the same bytes as by the local engine, whatever is killed on the way."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,12 +150,10 @@ def test_a_task_whose_process_is_killed_is_done_again(tmp_path):
         return number * 2
 
     ds = ps.from_files(numbers(tmp_path)).map(function, spec=ps.ArraySpec((), "int64"))
-    for format in ("npy", "tfrecord"):
-        marker.unlink(missing_ok=True)
-        ds.write(tmp_path / f"ray-{format}", format=format, engine="ray", shard_rows=500)
-        assert marker.exists()
-        ds.write(tmp_path / f"local-{format}", format=format, shard_rows=500)
-        assert contents(tmp_path / f"ray-{format}") == contents(tmp_path / f"local-{format}")
+    ds.write(tmp_path / "ray", engine="ray", shard_rows=500)
+    assert marker.exists()
+    ds.write(tmp_path / "local", shard_rows=500)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
     assert not [one for one in names_in(tmp_path) if one.startswith(".")]
 
 
@@ -190,12 +190,11 @@ def test_an_error_of_a_function_is_the_one_that_the_local_engine_raises(tmp_path
     ds = ps.from_files(numbers(tmp_path)).map(function, spec=ps.ArraySpec((), "int64"))
     messages = []
     for engine in ("local", "ray"):
-        for format in ("npy", "tfrecord"):
-            with pytest.raises(ps.FunctionError, match="row 1234") as caught:
-                ds.write(tmp_path / engine / format, format=format, engine=engine, shard_rows=500)
-            assert isinstance(caught.value.__cause__, ZeroDivisionError)
-            assert not (tmp_path / engine / format).exists()
-            messages.append(str(caught.value))
+        with pytest.raises(ps.FunctionError, match="row 1234") as caught:
+            ds.write(tmp_path / engine, format="tfrecord", engine=engine, shard_rows=500)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert not (tmp_path / engine).exists()
+        messages.append(str(caught.value))
     assert len(set(messages)) == 1
     # The function's own lines, from the process it ran in.
     assert "by this row" in str(caught.value.__cause__.__cause__)
@@ -266,30 +265,63 @@ def test_ctrl_c_ends_all_tasks(tmp_path):
     assert not [one for one in names_in(tmp_path) if "out" in one]
 
 
-def test_a_killed_driver_leaves_finished_shards_and_the_same_call_goes_on_after_them(tmp_path):
-    files, target, marker = numbers(tmp_path), tmp_path / "out", tmp_path / "killed"
-    command = [sys.executable, killed_on_ray.__file__, files, target, marker, "1999", "200"]
-    environment = {**os.environ, "PENSTOCK_TEST": str(tmp_path)}
-    with (tmp_path / "told").open("w") as told:  # A file: a pipe would be held open by all of Ray.
+def write_and_be_killed(files, target, marker, row):
+    """Write in a process of its own, which is killed when a task meets a row; return how it ended."""
+    folder = target.parent
+    command = [sys.executable, killed_on_ray.__file__, files, target, marker, str(row), "200"]
+    environment = {**os.environ, "PENSTOCK_TEST": str(folder)}
+    with (folder / "told").open("w") as told:  # A file: a pipe would be held open by all of Ray.
         killed = subprocess.run(
             command, env=environment, stdout=told, stderr=told, timeout=LIMIT_SECONDS, check=False
         )
-    assert killed.returncode == -signal.SIGKILL, (tmp_path / "told").read_text()
+    return killed.returncode, (folder / "told").read_text()
+
+
+def end_workers_of(folder):
+    """End what is left of the Ray of a killed process: some of its workers wait a minute for it to come back."""
+    left = processes_with(f"PENSTOCK_TEST={folder}")
+    for pid, _ in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    assert all(b"ray::" in command for _, command in left), left
+
+
+def test_a_killed_driver_leaves_finished_shards_and_the_same_call_goes_on_after_them(tmp_path):
+    files, target, marker = numbers(tmp_path), tmp_path / "out", tmp_path / "kill"
+    code, told = write_and_be_killed(files, target, marker, 1999)
+    assert code == -signal.SIGKILL, told
     hidden = tmp_path / ".out.penstock-part"
     finished = {one.name: one.stat().st_ino for one in hidden.glob("*.npy")}
     assert finished
     assert "value-00009.npy" not in finished
     # At once: workers of the killed process may still be at work.
-    ds = killed_on_ray.dataset(str(files), killed_on_ray.kills(marker, 1999))
+    ds = killed_on_ray.dataset(str(files), marker)
     ds.write(target, engine="ray", shard_rows=200)
     ds.write(tmp_path / "local", shard_rows=200)
     assert contents(target) == contents(tmp_path / "local")
     assert {name: (target / name).stat().st_ino for name in finished} == finished
-    # The Ray that it had started ended with it; some workers wait a minute for it to come back.
-    left = processes_with(f"PENSTOCK_TEST={tmp_path}")
-    for pid, _ in left:
-        os.kill(int(pid), signal.SIGKILL)
-    assert all(b"ray::" in command for _, command in left), left
+    end_workers_of(tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_many_kills_of_workers_and_drivers_lose_nothing(tmp_path):
+    files, target, marker = numbers(tmp_path), tmp_path / "out", tmp_path / "kill"
+    ds = killed_on_ray.dataset(str(files), marker)
+    ds.write(tmp_path / "local", shard_rows=200)
+    random = np.random.default_rng()
+    for _ in range(10):
+        for _ in range(3):
+            row = 10 * int(random.integers(NUM_ROWS // 10)) + 9
+            code, told = write_and_be_killed(files, target, marker, row)
+            end_workers_of(tmp_path)
+            assert code in (0, -signal.SIGKILL), f"row {row}: {told}"
+            if code == 0:  # The row was in a shard that was finished before.
+                break
+        if not target.exists():
+            ds.write(target, engine="ray", shard_rows=200)
+        assert contents(target) == contents(tmp_path / "local")
+        shutil.rmtree(target)
 
 
 def processes_with(variable):

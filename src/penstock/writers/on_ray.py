@@ -229,7 +229,7 @@ def _pickled(sent: Sent) -> bytes:
         getattr(getattr(getattr(node, "stage", None), "function", None), "function", None)
         for node in walk(sent.node)
     ]
-    cure = 'write without engine="ray"'
+    cure = 'name its files with from_files, or write without engine="ray"'
     payload = pickle_function((sent, functions), name="this dataset", cure=cure)
     _refuse_large(len(payload))
     return payload
