@@ -13,7 +13,12 @@ import pytest
 
 from penstock.errors import DiskFullError, TargetExistsError, WriteError
 from penstock.io import atomic, leftovers
-from penstock.io.atomic import atomic_directory, atomic_file, remove_leftovers
+from penstock.io.atomic import (
+    atomic_directory,
+    atomic_file,
+    remove_leftovers,
+    temporary_folder,
+)
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -81,6 +86,15 @@ def test_an_error_of_the_callers_own_passes_unchanged(tmp_path, write):
     with pytest.raises(ConnectionResetError) as caught, write(tmp_path / "x"):
         raise mine
     assert caught.value is mine
+
+
+def test_a_temporary_folder_is_gone_at_the_end_and_no_cleaner_removes_it_before(tmp_path):
+    with temporary_folder(tmp_path / "tasks") as folder:
+        (folder / "file").touch()
+        assert remove_leftovers(tmp_path) == []
+        assert folder.parent == tmp_path
+        assert (folder / "file").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_exists_is_not_replaced_unasked(tmp_path):

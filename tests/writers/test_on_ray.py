@@ -244,6 +244,26 @@ def test_the_same_call_goes_on_after_finished_shards_whichever_these_are(tmp_pat
     assert contents(tmp_path / "out") == contents(tmp_path / "local")
 
 
+def test_a_flow_behind_its_cache_starts_over_without_ray_and_says_so(tmp_path):
+    marker = tmp_path / "fail"
+    marker.touch()
+
+    def function(row):
+        if row["y"] == 1233 and marker.exists():
+            raise ZeroDivisionError
+        return row["y"]
+
+    ds = from_folder(tmp_path).filter(is_third).cache(str(tmp_path / "cache"))
+    ds = ds.map(function, spec=ps.ArraySpec((), "int64")).batch(2)
+    with pytest.raises(ps.FunctionError, match="map"):
+        ds.write(tmp_path / "out", engine="ray", shard_rows=10)
+    marker.unlink()
+    with pytest.warns(ps.PenstockWarning, match="starts over: without engine"):
+        ds.write(tmp_path / "out", shard_rows=10)
+    ds.write(tmp_path / "local", shard_rows=10)
+    assert contents(tmp_path / "out") == contents(tmp_path / "local")
+
+
 def test_ctrl_c_ends_all_tasks(tmp_path):
     driver = os.getpid()
 

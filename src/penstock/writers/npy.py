@@ -13,7 +13,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import varying_nbytes
 from penstock.core.fingerprint import doubts, fingerprint, made_from
 from penstock.core.nest import field_names
-from penstock.core.rows import Node, rows_per_block
+from penstock.core.rows import Node, Rows, rows_per_block
 from penstock.core.state import State
 from penstock.engine.stream import Stream
 from penstock.errors import TargetExistsError, WriteError, warn_user
@@ -38,6 +38,9 @@ from penstock.writers import on_ray
 from penstock.writers.job import Job
 from penstock.writers.progress import Advance, progress_bar
 from penstock.writers.shard_tasks import Sent
+
+_ROW = "row"
+"""Marks the cursor of a flow that was written by row numbers, from its cache: the flow can't go on from there."""
 
 
 def write(job: Job) -> None:
@@ -112,6 +115,12 @@ def _shard_rows(job: Job) -> Any:
 
 
 def _write_rows(job: Job, folder: ShardFolder) -> None:
+    if any(isinstance(cursor, dict) and _ROW in cursor for cursor in folder.cursors.values()):
+        warn_user(
+            'write starts over: without engine="ray", this flow can\'t go on after finished shards.'
+        )
+        folder.finished.clear()
+        folder.cursors.clear()
     # Memory outside the ledger will do: only ragged rows with gaps, and arrays of text, are copied, a block at a time.
     shards = ShardSequence(folder, job.node, allocate_plain, job.shard_rows)
     if shards.has_ended:
@@ -153,9 +162,9 @@ def _write_on_ray(job: Job, folder: ShardFolder) -> None:
         ) as advance:
             missing = (one for one in shards if one.number not in folder.finished)
             for shard, found in tasks.run(missing):
-                # As in `ShardSequence`: only a last shard that could have more rows has no cursor.
-                is_last = shard.number == len(shards) - 1
-                cursor = None if is_last else shard.stop
+                cursor = None  # As in `ShardSequence`: there is nothing after the last one.
+                if shard.number < len(shards) - 1:
+                    cursor = shard.stop if isinstance(job.node, Rows) else {_ROW: shard.stop}
                 folder.adopt(shard.number, found.result, found.folder, cursor)
                 record = folder.finished[shard.number]
                 advance(record.num_rows, sum(one.nbytes for one in record.files.values()))
@@ -186,9 +195,11 @@ def _spans_of(folder: ShardFolder, num_rows: int) -> dict[int, tuple[int, int]]:
         before = (0, 0) if number == 0 else found.get(number - 1)
         if before is not None:
             found[number] = (before[1], before[1] + rows)
-        elif cursor is None or type(cursor) is int:
-            stop = num_rows if cursor is None else cursor
-            found[number] = (stop - rows, stop)
+        else:
+            stop = cursor.get(_ROW) if isinstance(cursor, dict) else cursor
+            stop = num_rows if cursor is None else stop
+            if type(stop) is int:
+                found[number] = (stop - rows, stop)
     return found
 
 
