@@ -299,11 +299,9 @@ def write_and_be_killed(files, target, marker, row):
 
 def end_workers_of(folder):
     """End what is left of the Ray of a killed process: some of its workers wait a minute for it to come back."""
-    left = processes_with(f"PENSTOCK_TEST={folder}")
-    for pid, _ in left:
+    for pid, _ in processes_with(f"PENSTOCK_TEST={folder}"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
-    assert all(b"ray::" in command for _, command in left), left
 
 
 def test_a_killed_driver_leaves_finished_shards_and_the_same_call_goes_on_after_them(tmp_path):
