@@ -8,6 +8,7 @@ PACKAGE = TESTS.parent / "src" / "penstock"
 
 # Tests of no single module of penstock, by file or by folder.
 ACROSS = {
+    "examples",  # the scripts of examples/, as their users start them
     "native",  # the kernels of src/native, against their twins
     "test_chains.py",  # any chain of stages, against a model in plain Python
     "feeds/test_layouts.py",  # the same, in every framework
@@ -45,6 +46,8 @@ UNTESTED = {
     "feeds/on_device/device.py",  # abstract: each framework's device has tests
     "feeds/keras/calls.py",  # frames of Keras, which are there only while it calls a feed
     "feeds/keras/on_tensorflow.py",  # what a feed asks of an epoch of Keras, likewise
+    "feeds/keras/going_on.py",  # likewise, as the checkpoint's part
+    "feeds/keras/multi_worker.py",  # needs several processes: feeds/keras/test_multi_worker.py starts them
     "feeds/keras/on_torch.py",  # where a release of Keras has its own parts: every test on PyTorch
     "feeds/keras/random_state.py",  # saved and put back by the checkpoint
     "feeds/keras/saved_run.py",  # its file, which the tests of the checkpoint damage

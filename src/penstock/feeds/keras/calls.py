@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from penstock.core.rows import Node
+from penstock.errors import warn_user
+from penstock.feeds.facts import batch_size, num_batches
+
 _CALLS = {
     "fit": "fit",
     "evaluate": "evaluate",
@@ -43,6 +47,38 @@ class Role:
     def is_continued(self) -> bool:
         """Whether epochs of Keras are not epochs of the dataset, so that one pass goes on across both."""
         return self.call == "fit" and self.steps is not None
+
+
+def check_role(role: Role, node: Node) -> None:
+    """Raise if the arguments of a call can't work with this dataset."""
+    if role.refused:
+        raise ValueError(
+            f"{' and '.join(role.refused)} can't be given beside a penstock feed, which has all of "
+            "it: write ps.from_arrays((x, y, sample_weight))."
+        )
+    own = batch_size(node)
+    if role.batch_size is not None and own is not None and role.batch_size != own:
+        raise ValueError(
+            f"batch_size={role.batch_size} contradicts the feed, whose batches have {own} rows; "
+            f"leave it out, or write .batch({role.batch_size})."
+        )
+    if role.steps is None and node.is_endless:
+        name = {"fit": "steps_per_epoch"}.get(role.call, "steps (validation_steps in fit)")
+        raise ValueError(
+            f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
+            f"does, with {name}=..., or leave repeat() out."
+        )
+    total = num_batches(node)
+    if role.call != "fit" and total is not None and (role.steps or 0) > total:
+        problem = (
+            f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
+            "leave the number of steps out to read all of them."
+        )
+        if not role.is_validation:
+            raise ValueError(problem)
+        # Not seen when `fit` was called, and an epoch of training is done. All batches that there are can be read.
+        warn_user(problem)
+        role.steps = total
 
 
 def epoch_iterator() -> Any:
@@ -140,6 +176,24 @@ def life_of_call() -> Any:
         if _CALLS.get(frame.f_code.co_name, "build") != "build":
             found = frame.f_locals.get("callbacks")
             return found if hasattr(found, "callbacks") else None
+    return None
+
+
+def strategy_of_fit() -> Any:
+    """Return the strategy of tf.distribute that Keras is about to spread the dataset with; None if it does not."""
+    for frame in _keras_frames():
+        if "distribute_strategy" in frame.f_locals:
+            return frame.f_locals["distribute_strategy"]
+    return None
+
+
+def outputs_of_predict() -> Any:
+    """Return what `predict`, which has left its loop over steps, has so far: a nest of lists of batches; or None."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # there is no other way to a frame
+    while frame is not None:
+        if frame.f_code.co_name == "predict" and _is_of_keras(frame):
+            return frame.f_locals.get("outputs")
+        frame = frame.f_back
     return None
 
 

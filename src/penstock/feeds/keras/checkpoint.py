@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.arguments import whole_number
 from penstock.errors import AccessError, DataError, NotAFileError, StateError, warn_user
+from penstock.feeds.keras.going_on import loaded_in_turn
 from penstock.feeds.keras.random_state import random_state, set_random_state
 from penstock.feeds.keras.saved_run import (
     FILE,
@@ -30,6 +31,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     optimizer, metrics, random numbers and the place in the data are those of the batch last trained
     on. It takes the weights' and the optimizer's size on disk, twice, and as much memory while it saves: the one
     before the last is kept, and gone on from, with a warning, if the last is damaged.
+
+    Of the ranks of a distributed dataset the first one saves, and all go on from what it saved: the folder must be one
+    that all of them see. A checkpoint of some ranks can be gone on from with more or fewer.
 
     Deep copies, as KerasTuner makes one for each trial, share the feed and the folder. A copy goes on from what an
     earlier process saved, or itself; where another copy has saved in this process, it starts from the beginning.
@@ -69,7 +73,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         if self._copies not in ([], [id(self)]):
             self._keeps = False
             return
-        saved = self._load()
+        saved = loaded_in_turn(self._load, self._path, self._feed.source.node.share)
         if saved is None:
             return
         number = len(self._variables())
@@ -202,7 +206,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         for name in ("jax_state_sync", "state_sync"):
             getattr(self.model, name, lambda: None)()
         variables = [*self._variables(), *self.model.metrics_variables]
-        values = [np.asarray(keras.ops.convert_to_numpy(v.value)) for v in variables]
+        values = [_value(variable) for variable in variables]
         optimizer = self.model.optimizer
         meta = {
             "epoch": epoch,
@@ -210,9 +214,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             "is_stopped": is_stopped,
             "state": state,
             "random": random_state(),
-            "iterations": None if optimizer is None else int(optimizer.iterations),
+            "iterations": None if optimizer is None else int(_value(optimizer.iterations)),
         }
-        save_run(self._path, meta, values, keeps=self._keeps)
+        if self._feed.is_first_rank:
+            save_run(self._path, meta, values, keeps=self._keeps)
         self._keeps = True
         self._copies[:] = [id(self)]
 
@@ -222,3 +227,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         copied._copies = self._copies
         memo[id(self)] = copied
         return copied
+
+
+def _value(variable: Any) -> Any:
+    """Return the value of a variable; of a metric under a strategy of tf.distribute, the sum over devices and ranks."""
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(variable)))

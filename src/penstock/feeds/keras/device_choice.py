@@ -54,6 +54,9 @@ class KerasResidency:
         if _is_distributed():
             why = "keras.distribution spreads each batch over several devices"
             return Residency(why, traffic=self.traffic)
+        if self._source.node.share is not None:
+            why = "a rank streams its part of each batch"
+            return Residency(why, traffic=self.traffic)
         floatx = keras.backend.floatx()
         spec = prepared_spec(self._source.node, self._weights, floatx)
         device, put = _device(spec)

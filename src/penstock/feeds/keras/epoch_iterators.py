@@ -8,7 +8,7 @@ two epochs of a pass that goes on (`steps_per_epoch`) that is when the error is 
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,8 @@ class Reader:
         self.before = before
         self.is_over = False
         """Whether the call of Keras that it belongs to has ended."""
+        self.on_outputs: Callable[[Any], None] | None = None
+        """Called with the outputs of `predict`, a nest of lists of batches, once it has all of them."""
         self._pass: Pass | None = None
         self._lives: weakref.WeakSet[Any] = weakref.WeakSet()
         self.live_as_long_as(owner)
@@ -47,6 +49,8 @@ class Reader:
             with type(owner).catch_stop_iteration(owner):
                 del owner
                 yield
+            if self.on_outputs is not None:
+                self.on_outputs(keras_calls.outputs_of_predict())
         except BaseException:
             self.close()
             raise

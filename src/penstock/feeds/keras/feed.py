@@ -19,9 +19,9 @@ import numpy as np
 
 from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
+from penstock.core.rows import Node
 from penstock.core.state import StateDict
 from penstock.engine.stream import Report
-from penstock.errors import warn_user
 from penstock.feeds.base import Feed, standing
 from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
@@ -30,8 +30,8 @@ from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
 from penstock.feeds.keras.device_choice import KerasResidency
 from penstock.feeds.keras.epochs import Begun, Epochs, Resume
-from penstock.feeds.keras.predict import Predictions, normalization, predict_to
-from penstock.feeds.keras.preparing import check_parts, preparation, prepared_spec
+from penstock.feeds.keras.predict import Predictions, normalization, predict_to, whole
+from penstock.feeds.keras.preparing import check_parts, parts_spec, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
@@ -53,13 +53,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     ) -> None:
         self._node = source.node
         check_batched(self._node, "to_keras()")
-        check_parts(self._node.spec)
+        check_parts(self._node)
         check_backend_dtypes(self._node)
         self.source = source
         self._total = num_batches(self._node)
         self._class_weight = class_weight
         # Called only for its checks: errors come here rather than in `fit`.
-        preparation(self._node, class_weight, keras.backend.floatx())
+        preparation(self._node, class_weight, keras.backend.floatx(), is_trained=False)
         self._home = KerasResidency(source, class_weight, device_memory)
         if self._total == 0:
             raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
@@ -144,22 +144,36 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return batches of tensors: a plain iterable where that is faster, else a tf.data.Dataset."""
         import tensorflow as tf
 
-        from penstock.feeds.keras.on_tensorflow import is_on_one_device, is_plain
+        from penstock.feeds.keras.on_tensorflow import (
+            check_strategy,
+            for_strategy,
+            is_on_one_device,
+            is_plain,
+        )
         from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 
         reader, owner = self._epochs.reader(), keras_calls.epoch_iterator()
-        if is_plain(owner, self._node.spec):
+        if is_plain(owner, parts_spec(self._node)):
             return _Iterable(lambda: self._tf_batches(tf))
         role = None if reader is None else reader.role
-        if not is_on_one_device(owner) and self._home.chosen.data is not None:
-            self._home.stream_because("a strategy of tf.distribute spreads each batch over devices")
+        if not is_on_one_device(owner):
+            check_strategy(owner, role, self._node)
+            if self._home.chosen.data is not None:
+                why = "a strategy of tf.distribute spreads each batch over devices"
+                self._home.stream_because(why)
         is_continued = role is not None and role.is_continued
         weights = self._weights(role)
         data = self._home.data(weights)
         if data is None:
-            return streamed_dataset(
-                self._node, self._spec(role), self.open, tf, is_continued=is_continued
+            streamed = streamed_dataset(
+                self._node,
+                self._spec(role),
+                self.open,
+                tf,
+                is_continued=is_continued,
+                is_cut=not _is_trained(role),
             )
+            return for_strategy(streamed, owner, reader, self.example)
         return resident_dataset(
             self._node,
             data,
@@ -191,7 +205,8 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             path: The `.npy` file to make; for a model with several outputs, a folder of such files.
             model: The Keras model that predicts.
         """
-        return predict_to(self.source, model, path, self._converter())
+        source = whole(self.source)
+        return predict_to(source, model, path, self._converter(source.node))
 
     def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
         """Return a `keras.layers.Normalization` set from one pass over the data, without a copy.
@@ -268,6 +283,11 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Start the next epoch of `fit` at this state, `steps_done` steps into an epoch of Keras."""
         self._epochs.resume = Resume(self._state_to_resume(state), steps_done)
 
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether this process is to do what only one of several should: it has rank 0, or is the only one."""
+        return self._node.share is None or self._node.share.rank == 0
+
     def example(self) -> Any:
         """Return a batch of zeros, which takes no memory, for the model to be built with."""
         leaves, structure = flatten(self._spec(self._epochs.now().role))
@@ -285,35 +305,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def check(self, role: Role) -> None:
         """Raise, before training starts, if the arguments of the call can't work."""
-        if role.refused:
-            raise ValueError(
-                f"{' and '.join(role.refused)} can't be given beside a penstock feed, which has all of "
-                "it: write ps.from_arrays((x, y, sample_weight))."
-            )
-        own = self.batch_size
-        if role.batch_size is not None and own is not None and role.batch_size != own:
-            raise ValueError(
-                f"batch_size={role.batch_size} contradicts the feed, whose batches have {own} rows; "
-                f"leave it out, or write .batch({role.batch_size})."
-            )
-        total = self._total
-        if role.steps is None and self._node.is_endless:
-            name = {"fit": "steps_per_epoch"}.get(role.call, "steps (validation_steps in fit)")
-            raise ValueError(
-                f"the dataset never ends (repeat without a count): say where an epoch of {role.call} "
-                f"does, with {name}=..., or leave repeat() out."
-            )
-        if role.call != "fit" and total is not None and (role.steps or 0) > total:
-            problem = (
-                f"{role.call} was asked for {role.steps} steps, and the data has {total} batches; "
-                "leave the number of steps out to read all of them."
-            )
-            if not role.is_validation:
-                raise ValueError(problem)
-            # Not seen when `fit` was called, and an epoch of training is done. All batches that there are can be read.
-            warn_user(problem)
-            role.steps = total
-        preparation(self._node, self._weights(role), keras.backend.floatx())
+        keras_calls.check_role(role, self._node)
+        self._prepared(role)
+
+    def _prepared(self, role: Role | None) -> Convert | None:
+        """Return the function that makes a batch what Keras needs for this call."""
+        is_trained = _is_trained(role)
+        floatx = keras.backend.floatx()
+        return preparation(self._node, self._weights(role), floatx, is_trained=is_trained)
 
     def _weights(self, role: Role | None) -> dict[int, float] | None:
         if role is not None and role.call != "fit":
@@ -322,10 +321,12 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._class_weight if given is None else given
 
     def _spec(self, role: Role | None) -> Any:
-        return prepared_spec(self._node, self._weights(role), keras.backend.floatx())
+        is_trained = _is_trained(role)
+        floatx = keras.backend.floatx()
+        return prepared_spec(self._node, self._weights(role), floatx, is_trained=is_trained)
 
-    def _converter(self) -> Convert | None:
-        return preparation(self._node, None, keras.backend.floatx())
+    def _converter(self, node: Node) -> Convert | None:
+        return preparation(node, None, keras.backend.floatx(), is_trained=False)
 
     def _tf_batches(self, tf: Any) -> Iterator[Any]:
         from penstock.feeds.tf.arrays import converter
@@ -405,7 +406,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return the function that makes a streamed batch one for Keras: cast, weighted, counted, converted."""
         leaves, structure = flatten(self._spec(role))
         return chained(
-            preparation(self._node, self._weights(role), keras.backend.floatx()),
+            self._prepared(role),
             counting(self.traffic, structure) if is_counted else None,
             None if converter is None else leafwise(structure, [converter(f) for f in leaves]),
         )
@@ -419,6 +420,11 @@ class _Iterable:
 
     def __iter__(self) -> Iterator[Any]:
         return self._iterate()
+
+
+def _is_trained(role: Role | None) -> bool:
+    """Whether the rows that a batch was filled up with are kept, without weight: training needs equal batches."""
+    return role is None or role.call == "fit"
 
 
 def _check_validation() -> None:

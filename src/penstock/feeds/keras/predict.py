@@ -61,8 +61,9 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
     """Write what `model` predicts for each row to `path`, a batch at a time.
 
     A model with several outputs makes `path` a folder with a file each. The files appear whole or not
-    at all. It takes the memory of one batch of results.
+    at all. It takes the memory of one batch of results. A rank of a distributed dataset predicts for all rows.
     """
+    predict = _predict_on_batch(model)
     writers: list[_NpyWriter] = []
     paths: list[Path] = []
     sent = received = 0
@@ -71,7 +72,7 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
             batch = batch if prepare is None else prepare(batch)
             x = batch[0] if isinstance(batch, tuple) else batch
             sent += sum(leaf.nbytes for leaf in flatten(x)[0])
-            outputs, structure = flatten(_as_nest(model.predict_on_batch(x)))
+            outputs, structure = flatten(_as_nest(predict(x)))
             if not writers:
                 paths = _paths(Path(path), field_names(structure), is_one=len(outputs) == 1)
                 files_ = [files.enter_context(atomic_file(each, replace=True)) for each in paths]
@@ -84,6 +85,32 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
         for writer in writers:
             writer.finish()
     return Predictions(tuple(paths), writers[0].num_rows, sent, received)
+
+
+def whole(source: Outlets) -> Outlets:
+    """Return the dataset itself, or all rows of the one that this is a rank's part of."""
+    node = source.node
+    if node.share is None:
+        return source
+    if node.declared is None:
+        raise ValueError(
+            f"{node.describe()} follows distribute, so that all rows can't be read here; put it before distribute, "
+            "which comes last."
+        )
+    return Outlets(node.declared, source.options)
+
+
+def _predict_on_batch(model: Any) -> Convert:
+    """Return the function that predicts for one batch, on this process' first device."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is None or strategy.num_replicas_in_sync == 1:
+        predict: Convert = model.predict_on_batch
+        return predict
+    import tensorflow as tf
+
+    # Under a strategy predict_on_batch predicts the whole batch on each device, and gives it as often.
+    step = tf.function(model.predict_step, reduce_retracing=True)
+    return lambda x: tf.nest.map_structure(lambda output: output.numpy(), step((x,)))
 
 
 def _as_nest(outputs: Any) -> Any:
@@ -100,7 +127,7 @@ def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
 
 def normalization(source: Outlets, field: str | None, axis: int | None) -> Any:
     """Return a Normalization layer with the mean and variance of a field of x, from one pass."""
-    found, structure = flatten(source.statistics())
+    found, structure = flatten(whole(source).statistics())
     names = field_names(structure)
     name = names[0] if field is None else field
     if name not in names:

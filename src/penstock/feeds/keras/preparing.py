@@ -17,8 +17,14 @@ from penstock.feeds.leafwise import Convert, chained, leafwise
 _MOST_PARTS = 3  # x, y, sample_weight
 
 
-def check_parts(spec: Any) -> None:
+def parts_spec(node: Node) -> Any:
+    """Return the spec of x, (x, y) or (x, y, sample_weight) in a batch: without the weights that `distribute` adds."""
+    return node.spec[0] if node.weighs_rows else node.spec
+
+
+def check_parts(node: Node) -> None:
     """Raise unless a batch is x, (x,), (x, y) or (x, y, sample_weight)."""
+    spec = parts_spec(node)
     if isinstance(spec, tuple) and not 1 <= len(spec) <= _MOST_PARTS:
         raise ValueError(
             f"Keras needs batches of x, (x, y) or (x, y, sample_weight), got a tuple of {len(spec)}.\n"
@@ -73,6 +79,40 @@ def _weights(labels: Array, class_weight: dict[int, float], floatx: str) -> Arra
     return aligned_cast(table[which.reshape(numbers.shape)], floatx)
 
 
+def add_weights(spec: Any, floatx: str) -> Convert:
+    """Return a function that makes a batch and the weights that `distribute` gave its rows one batch for Keras."""
+    if not (isinstance(spec, tuple) and len(spec) >= 2):
+        raise ValueError(
+            'distribute(uneven="pad") weighs rows, and Keras takes weights only beside labels, which these batches do '
+            'not have: give (x, y), or use uneven="drop".'
+        )
+
+    def weighted(pair: Any) -> Any:
+        batch, row_weights = pair
+        if len(batch) < _MOST_PARTS:
+            return (*batch, row_weights)
+        given, structure = flatten(batch[2])
+        products = [_times(leaf, row_weights, floatx) for leaf in given]
+        return (*batch[:2], structure.unflatten(products))
+
+    return weighted
+
+
+def _times(given: Array, row_weights: Array, floatx: str) -> Array:
+    of_rows = row_weights.reshape(-1, *(1 for _ in given.shape[1:]))
+    return aligned_cast(given * of_rows, floatx)
+
+
+def real_rows(pair: Any) -> Any:
+    """Return a batch, or a long one, without the rows that `distribute` has filled it up with."""
+    batch, row_weights = pair
+    is_real = row_weights > 0
+    if is_real.all():
+        return batch
+    leaves, structure = flatten(batch)
+    return structure.unflatten([leaf[is_real] for leaf in leaves])
+
+
 def spread_weights(spec: Any) -> Convert | None:
     """Return a function that gives the one sample weight of a row to each of several outputs."""
     if not (isinstance(spec, tuple) and len(spec) == _MOST_PARTS):
@@ -100,22 +140,53 @@ def spread_weights(spec: Any) -> Convert | None:
     return spread
 
 
-def preparation(node: Node, class_weight: dict[int, float] | None, floatx: str) -> Convert | None:
-    """Return the function that makes a batch of the stream one for Keras; None if it is one already."""
-    weigh = None if class_weight is None else class_weights(node.spec, class_weight, floatx)
-    return chained(casts(node, floatx), weigh, spread_weights(node.spec))
+def preparation(
+    node: Node, class_weight: dict[int, float] | None, floatx: str, *, is_trained: bool = True
+) -> Convert | None:
+    """Return the function that makes a batch of the stream one for Keras; None if it is one already.
+
+    Rows that a batch was filled up with have no weight in training, and are left out elsewhere (not `is_trained`).
+    """
+    spec = parts_spec(node)
+    weigh = None if class_weight is None else class_weights(spec, class_weight, floatx)
+    if not node.weighs_rows:
+        return chained(casts(node, floatx), weigh, spread_weights(spec))
+    if not is_trained:
+        return chained(casts(node, floatx), real_rows, weigh, spread_weights(spec))
+
+    def weigh_rows(pair: Any) -> Any:
+        return (pair[0] if weigh is None else weigh(pair[0]), pair[1])
+
+    add = add_weights(spec, floatx)
+    spread = spread_weights(_weighed(spec, floatx))
+    return chained(casts(node, floatx), weigh_rows, add, spread)
 
 
-def prepared_spec(node: Node, class_weight: dict[int, float] | None, floatx: str) -> Any:
+def prepared_spec(
+    node: Node, class_weight: dict[int, float] | None, floatx: str, *, is_trained: bool = True
+) -> Any:
     """Return the nest of `ArraySpec` of a batch once it is prepared."""
-    leaves, structure = flatten(node.spec)
+    leaves, structure = flatten(parts_spec(node))
     spec: Any = structure.unflatten([_cast_spec(leaf, floatx) for leaf in leaves])
-    if class_weight is not None:
-        spec = (*spec, ArraySpec(spec[1].shape[:1], floatx))
-    if spread_weights(node.spec) is not None:
+    if class_weight is not None or (node.weighs_rows and is_trained):
+        spec = _weighed(spec, floatx)
+    if spread_weights(spec) is not None:
         outputs = flatten(spec[1])[1]
         spec = (*spec[:2], outputs.unflatten([spec[2]] * outputs.num_leaves))
+    if node.weighs_rows and not is_trained:
+        # A batch has as many rows as are left of it.
+        leaves, structure = flatten(spec)
+        cut = [ArraySpec((None, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        return structure.unflatten(cut)
     return spec
+
+
+def _weighed(spec: Any, floatx: str) -> Any:
+    """Return the spec of a batch with sample weights, as `class_weights` and `add_weights` give them."""
+    if len(spec) < _MOST_PARTS:
+        return (*spec, ArraySpec(flatten(spec[1])[0][0].shape[:1], floatx))
+    leaves, structure = flatten(spec[2])
+    return (*spec[:2], structure.unflatten([ArraySpec(leaf.shape, floatx) for leaf in leaves]))
 
 
 def _cast_spec(spec: ArraySpec, floatx: str) -> ArraySpec:

@@ -27,7 +27,7 @@ class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras
     def __init__(self, source: Outlets, *, class_weight: dict[int, float] | None = None) -> None:
         super().__init__(workers=1)
         check_batched(source.node, "to_keras()")
-        check_parts(source.node.spec)
+        check_parts(source.node)
         check_backend_dtypes(source.node)
         if not isinstance(source.node, Rows) or source.node.is_endless:
             raise TypeError(

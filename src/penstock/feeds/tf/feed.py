@@ -14,13 +14,14 @@ from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
 from penstock.feeds.dtypes import byte_orders, check_dtypes
 from penstock.feeds.facts import check_batched, num_batches
-from penstock.feeds.keras.calls import is_building
+from penstock.feeds.keras.calls import is_building, strategy_of_fit
 from penstock.feeds.leafwise import chained
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Pass
 from penstock.feeds.tf.arrays import has_dtype
 from penstock.feeds.tf.device import TfDevice
+from penstock.feeds.tf.strategies import is_multi_worker, keep_to_this_worker
 from penstock.feeds.tf.tf_data import resident_dataset, streamed_dataset
 from penstock.outlets import Outlets
 
@@ -106,6 +107,14 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
 
     def cardinality(self) -> Any:
         """Return how many batches a whole epoch has, as tf.data says it; Keras holds every epoch to that."""
+        if is_multi_worker(strategy_of_fit()):
+            raise ValueError(
+                "Keras 3 can't use a tf.data.Dataset under MultiWorkerMirroredStrategy; give it a feed for Keras:\n"
+                "  wrong: model.fit(ds.batch(60).to_tf())\n"
+                '  right: model.fit(ds.batch(60).distribute(uneven="pad").to_keras())'
+            )
+        if self.source.node.share is not None:
+            keep_to_this_worker(self.source.node.share)
         return self._whole.cardinality()
 
     def _standing(self) -> str:
@@ -165,11 +174,12 @@ def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | N
     assert put is not None
     epochs = _Epochs(source, choose(source, target, put, device_memory))
     data = epochs.residency.data
+    is_shared = node.share is None
     if data is None:
-        dataset = streamed_dataset(node, node.spec, epochs.open, tf)
+        dataset = streamed_dataset(node, node.spec, epochs.open, tf, is_shared=is_shared)
     else:
         where = None if target.is_cpu else target.name
-        dataset = resident_dataset(node, data, epochs.open, tf, device=where)
+        dataset = resident_dataset(node, data, epochs.open, tf, device=where, is_shared=is_shared)
     if device is not None and data is None:
         dataset = dataset.apply(tf.data.experimental.copy_to_device(device))
     rest = dataset.prefetch(2)

@@ -5,6 +5,7 @@ costs nothing. So whole blocks are handed over, without a copy, and `rebatch` cu
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from penstock.core.nest import flatten
@@ -20,12 +21,21 @@ from penstock.feeds.tf.arrays import tensor_spec
 
 
 def streamed_dataset(
-    node: Node, spec: Any, open_pass: Callable[[], Pass], tf: Any, *, is_continued: bool = False
+    node: Node,
+    spec: Any,
+    open_pass: Callable[[], Pass],
+    tf: Any,
+    *,
+    is_continued: bool = False,
+    is_shared: bool = False,
+    is_cut: bool = False,
 ) -> Any:
     """Return a tf.data.Dataset; each of its iterators opens a pass when it is first read from.
 
-    `is_continued` says that a pass goes on from epoch to epoch.
+    `is_continued` says that a pass goes on from epoch to epoch; `is_shared` that several workers, each of which has all
+    rows, are to share them; and `is_cut` that the last batches of a pass may have fewer rows than those of the node.
     """
+    finish = partial(_quiet, tf=tf, is_shared=is_shared)
 
     def blocks() -> Iterator[Any]:
         reading = open_pass()
@@ -36,10 +46,10 @@ def streamed_dataset(
         yield from _until_closed(reading, iter(reading))
 
     if not can_join(node):
-        return _quiet(_generated(batches, spec, tf), tf)
+        return finish(_generated(batches, spec, tf))
     size = batch_size(node)
     assert size is not None
-    is_whole = all(field.spec.is_fixed for field in node.fields)
+    is_whole = not is_cut and all(field.spec.is_fixed for field in node.fields)
 
     def cut(*long: Any) -> Any:
         whole = long if type(spec) is tuple else long[0]  # tf.data unpacks tuples.
@@ -49,8 +59,8 @@ def streamed_dataset(
     if is_continued and not is_whole:
         # Each block by itself, which is a little slower: else a batch that is cut short would be filled up from the
         # next epoch.
-        return _quiet(long.flat_map(cut), tf)
-    return _quiet(long.rebatch(size, drop_remainder=is_whole), tf)
+        return finish(long.flat_map(cut))
+    return finish(long.rebatch(size, drop_remainder=is_whole))
 
 
 def _until_closed(reading: Pass, elements: Iterator[Any]) -> Iterator[Any]:
@@ -71,6 +81,7 @@ def resident_dataset(
     device: str | None = None,
     finish: Convert | None = None,
     is_continued: bool = False,
+    is_shared: bool = False,
 ) -> Any:
     """Return a tf.data.Dataset that gathers batches on the device, by row numbers from a pass."""
 
@@ -79,7 +90,9 @@ def resident_dataset(
         return batch if finish is None else finish(batch)
 
     spec = ArraySpec((None,), INDEX_DTYPE)
-    numbers = streamed_dataset(node, spec, open_pass, tf, is_continued=is_continued)
+    numbers = streamed_dataset(
+        node, spec, open_pass, tf, is_continued=is_continued, is_shared=is_shared
+    )
     if device is None:
         return numbers.map(gather)
     # Unverified on hardware: what follows a copy to a device is run by tf.data on that device, too.
@@ -100,7 +113,7 @@ def _long(spec: Any) -> Any:
     return structure.unflatten([ArraySpec((None, *leaf.shape[1:]), leaf.dtype) for leaf in leaves])
 
 
-def _quiet(dataset: Any, tf: Any) -> Any:
+def _quiet(dataset: Any, *, tf: Any, is_shared: bool) -> Any:
     """Return it without optimizations that help only pipelines written in tf.data, such as more prefetching."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
@@ -109,5 +122,8 @@ def _quiet(dataset: Any, tf: Any) -> Any:
     kinds = {leaf.dtype.name for leaf in tf.nest.flatten(dataset.element_spec)}
     if not any(name.startswith("float8") for name in kinds):
         options.experimental_optimization.noop_elimination = True
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # With DATA each of several workers keeps its share of every batch, where OFF would leave all rows to all of them.
+    policies = tf.data.experimental.AutoShardPolicy
+    policy = policies.DATA if is_shared else policies.OFF
+    options.experimental_distribute.auto_shard_policy = policy
     return dataset.with_options(options)

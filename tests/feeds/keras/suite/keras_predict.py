@@ -32,3 +32,14 @@ def test_normalization_is_that_of_adapt(data):
     layer.adapt(images)
     found = ps.from_arrays((images,)).batch(32).to_keras().normalization()
     assert np.allclose(np.asarray(found(images)), np.asarray(layer(images)), atol=1e-4)
+
+
+def test_a_rank_of_a_distributed_dataset_predicts_and_measures_all_rows(data, tmp_path):
+    x, y = data
+    model = make_model()
+    ds = ps.from_arrays((x, y)).batch(32).distribute(rank=1, world=2, uneven="pad")
+    written = ds.to_keras().predict_to(str(tmp_path / "out.npy"), model)
+    assert written.num_rows == 200
+    found = np.load(tmp_path / "out.npy")
+    assert np.allclose(found, model.predict(x, batch_size=32, verbose=0), atol=1e-6)
+    assert np.allclose(ds.to_keras().normalization().input_mean, x.mean(axis=0), atol=1e-5)
