@@ -174,8 +174,13 @@ class Outlets:
 
         On the CPU they are our memory, not a copy.
 
+        A sharding over several processes makes one global array of the parts of all ranks of `distribute`: the same
+        rows as in one process, those of rank 0 first, then those of rank 1, and so on. Processes whose devices get the
+        same rows are one rank.
+
         Args:
-            sharding: A device, or a sharding that spreads each batch; by default JAX's own choice.
+            sharding: A device, a sharding that spreads each batch, or a nest of them like a batch; by default JAX's own
+                choice.
             device_memory: Data that fits it is copied to the device once, and gathered there.
         """
         from penstock.feeds.jax.feed import jax_feed

@@ -64,6 +64,13 @@ def _write(table: Any, start: Any, leaf: Any) -> Any:
 
 
 def _devices(sharding: Any) -> list[Any]:
-    if sharding is None:
-        return [jax.devices()[0]]
-    return sorted(getattr(sharding, "device_set", [sharding]), key=lambda device: device.id)
+    """Return the devices of a sharding, or of a nest of them."""
+    found: set[Any] = set()
+    for one in jax.tree.leaves(sharding):
+        if not isinstance(one, jax.sharding.Sharding | jax.Device):
+            raise TypeError(
+                f"sharding must be a jax.Device, a jax.sharding.Sharding, or a nest of them, got {one!r}."
+            )
+        found |= {one} if isinstance(one, jax.Device) else one.device_set
+    # Not jax.devices(), the first of which is that of another process where there are several.
+    return sorted(found, key=lambda device: device.id) or jax.local_devices()[:1]

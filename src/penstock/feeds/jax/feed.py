@@ -12,6 +12,7 @@ from penstock.feeds.dtypes import byte_orders, check_dtypes
 from penstock.feeds.facts import check_batched, named_specs
 from penstock.feeds.jax.device import JaxDevice
 from penstock.feeds.jax.narrowing import has_dtype, narrowing, warn_of_narrowing
+from penstock.feeds.jax.spreading import Spreader
 from penstock.feeds.leafwise import chained, leafwise
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.outlets import Outlets
@@ -29,9 +30,12 @@ def jax_feed(source: Outlets, *, sharding: Any, device_memory: int | str | None)
     warn_of_narrowing(specs)
     device = JaxDevice(sharding)
     narrow = leafwise(source.node.structure, [narrowing(name, spec) for name, spec in specs])
-    put = chained(byte_orders(source.node), narrow, device.put)
+    is_nest = isinstance(sharding, tuple | dict)
+    is_spread = is_nest or len(device.devices) > 1
+    place = Spreader(source.node, sharding).put if is_spread else device.put
+    put = chained(byte_orders(source.node), narrow, place)
     assert put is not None
-    if len(device.devices) > 1:
+    if is_spread:
         residency = Residency("a batch spread over several devices is not gathered on one")
     else:
         residency = choose(source, device, put, device_memory)
