@@ -49,6 +49,7 @@ UNTESTED = {
     "feeds/keras/going_on.py",  # likewise, as the checkpoint's part
     "feeds/keras/multi_worker.py",  # needs several processes: feeds/keras/test_multi_worker.py starts them
     "feeds/keras/on_torch.py",  # where a release of Keras has its own parts: every test on PyTorch
+    "feeds/keras/ranks_on_torch.py",  # takes several processes: test_ranks_on_torch.py starts them
     "feeds/keras/random_state.py",  # saved and put back by the checkpoint
     "feeds/keras/saved_run.py",  # its file, which the tests of the checkpoint damage
     "feeds/keras/demo.py",  # a process that `penstock demo` starts; no test does

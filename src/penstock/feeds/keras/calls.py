@@ -164,6 +164,15 @@ def current_call() -> str:
     return ""
 
 
+def model_of_fit() -> Any:
+    """Return the model whose `fit` reads; None if it is something else that does."""
+    for frame in _keras_frames():
+        if frame.f_code.co_name in _CALLS:
+            is_fit = _CALLS[frame.f_code.co_name] == "fit"
+            return frame.f_locals.get("self") if is_fit else None
+    return None
+
+
 def is_stopped() -> bool:
     """Whether a callback has told `fit`, which leaves its loop over steps, to stop."""
     frame = next(_keras_frames(), None)

@@ -65,6 +65,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
         self._epochs = Epochs(fingerprint(self._node), self._total)
         self._is_recorded = False
+        self._ranks = _ranks_of(self._node)
         self._last: Pass | None = None
 
     # -- what Keras asks ----------------------------------------------------------------------
@@ -106,10 +107,15 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     def on_epoch_begin(self) -> None:
         """Note which call of Keras is about to read, and correct the number of steps that it will take."""
         self._epochs.begin()
+        model = None if self._ranks is None else keras_calls.model_of_fit()
+        if model is not None:
+            self._ranks.begin_epoch(model, keras_calls.epoch_iterator(), keras_calls.life_of_call())
 
     def on_epoch_end(self) -> None:
         """Close what was read in the epoch, unless the next one goes on with it."""
         self._epochs.end()
+        if self._ranks is not None and keras_calls.model_of_fit() is not None:
+            self._ranks.end_epoch()
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Return an iterator over batches of NumPy arrays."""
@@ -425,6 +431,15 @@ class _Iterable:
 def _is_trained(role: Role | None) -> bool:
     """Whether the rows that a batch was filled up with are kept, without weight: training needs equal batches."""
     return role is None or role.call == "fit"
+
+
+def _ranks_of(node: Node) -> Any:
+    """Return what ranks share in `fit`, where Keras does not see to that itself; None elsewhere."""
+    if keras.backend.backend() != "torch" or node.share is None or node.share.world == 1:
+        return None
+    from penstock.feeds.keras.ranks_on_torch import TorchRanks
+
+    return TorchRanks(node.share)
 
 
 def _check_validation() -> None:
