@@ -1,8 +1,11 @@
 """to_torch: what a DataLoader would be asked for."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.feeds.batches import dataset
+from tests.processes import run_ranks
 from tests.reused_results import NUMERIC, batches_of
 
 from penstock.core.nest import flatten
@@ -23,3 +26,23 @@ def test_a_batch_stays_what_the_function_returned_whatever_it_does_later(name):
     ds, wanted = batches_of(name)
     batches = list(ds.to_torch())
     assert [[leaf.tolist() for leaf in map(np.asarray, flatten(b)[0])] for b in batches] == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_train_as_one_process_does_with_a_short_batch_too(world):
+    script = Path(__file__).with_name("one_rank.py")
+    ranks = run_ranks(script, world, PYTHONPATH=script.parents[3])
+    for kind in ("rows", "filter"):
+        alone = ranks[0][kind]["alone"]
+        for static in ("False", "True"):
+            parts = [told[kind][static] for told in ranks]
+            for part in parts:
+                for found, wanted in zip(part["w"], alone["w"], strict=True):
+                    np.testing.assert_allclose(found, wanted, atol=1e-4)
+            for epoch, batches in enumerate(alone["epochs"]):
+                # Rank r has rows r, r + world, ... of each batch, and all have as many steps.
+                for step, batch in enumerate(batches):
+                    found = [part["epochs"][epoch][step] for part in parts]
+                    assert found == [batch[rank::world] for rank in range(world)]
+                assert {len(part["epochs"][epoch]) for part in parts} == {len(batches)}
