@@ -1,0 +1,82 @@
+"""Runs of an example: whole ones by its own command, and those in which a rank is killed."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tests.processes import QUIET, free_port, start_ranks
+
+ROOT = Path(__file__).parents[2]
+NUM_ROWS, EPOCHS = 1001, 3
+# What the processes that are left say: whichever of them notices first, and how.
+CLEAR = (
+    "onnection closed by peer",
+    "onnection reset by peer",
+    "heartbeat timeout",
+    "another task died",
+    "roken pipe",
+)
+
+
+def run(*command, **environment):
+    """Run the one command of an example, as its docstring has it; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        env=os.environ | QUIET | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return done.stdout
+
+
+def by_torchrun(script, world, folder, **environment):
+    command = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world)
+    return run(*command, f"examples/{script}", folder, **environment)
+
+
+def by_start(script, world, folder, **environment):
+    return run("examples/start.py", world, f"examples/{script}", folder, **environment)
+
+
+def kill_a_rank(script, world, folder, moments, **environment):
+    """Start an example, and kill one of its ranks at a random moment: all others must end, and say why."""
+    ends = free_port()
+    with start_ranks(
+        ROOT / "examples" / script, world, folder, COORDINATOR=f"127.0.0.1:{ends}", **environment
+    ) as group:
+        group.await_line(0, "saved", moments.randrange(1, 5))
+        time.sleep(moments.random() / 20)
+        victim = moments.randrange(world)
+        group.processes[victim].kill()
+        ended = group.wait(60)
+        for rank, one in enumerate(ended):
+            if rank != victim:
+                assert one.returncode not in (0, None), group.shown()
+                assert any(text in one.errors for text in CLEAR), group.shown()
+
+
+def check_kills(launch, load, script, folder, worlds, seed, **environment):
+    """Kill a run once in each world but the last, and finish it there: it ends as one that nobody killed."""
+    moments = random.Random(seed)
+    whole, killed = folder / "whole", folder / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    launch(script, 2, whole, **environment)
+    for world in worlds[:-1]:
+        kill_a_rank(script, world, killed, moments, **environment)
+        assert load(killed)["rows"] < EPOCHS * NUM_ROWS
+    launch(script, worlds[-1], killed, **environment)
+    wanted, found = load(whole), load(killed)
+    # Each row once an epoch, and in the same global batches, or the weights would be others.
+    assert found.pop("rows") == wanted.pop("rows") == EPOCHS * NUM_ROWS
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
