@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.feeds.batches import dataset, expected
 from tests.feeds.dtypes_of_numpy import DTYPES, assert_arrives_or_is_refused, is_plain_number
+from tests.feeds.faults import check_faults
 from tests.reused_results import NUMERIC, batches_of
 
 from penstock.core.nest import flatten
@@ -51,3 +52,8 @@ HAS = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m
 def test_a_dtype_arrives_with_its_values_or_is_refused(dtype, device_memory):
     has = is_plain_number(dtype) or str(dtype) in HAS
     assert_arrives_or_is_refused(dtype, lambda ds: ds.to_jax(device_memory=device_memory), has=has)
+
+
+@pytest.mark.slow
+def test_ranks_wait_for_a_slow_one_and_end_when_one_can_not_read(tmp_path):
+    check_faults("jax", tmp_path)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.feeds.batches import dataset
+from tests.feeds.faults import check_faults
 from tests.processes import run_ranks
 from tests.reused_results import NUMERIC, batches_of
 
@@ -46,3 +47,8 @@ def test_ranks_train_as_one_process_does_with_a_short_batch_too(world):
                     found = [part["epochs"][epoch][step] for part in parts]
                     assert found == [batch[rank::world] for rank in range(world)]
                 assert {len(part["epochs"][epoch]) for part in parts} == {len(batches)}
+
+
+@pytest.mark.slow
+def test_ranks_wait_for_a_slow_one_and_end_when_one_can_not_read(tmp_path):
+    check_faults("torch", tmp_path)
