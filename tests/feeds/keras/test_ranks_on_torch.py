@@ -73,6 +73,8 @@ def test_a_dataset_of_other_ranks_than_those_of_torch_is_refused(ranks):
 
 
 @pytest.mark.slow
-def test_one_rank_may_evaluate_and_predict_alone(ranks):
-    assert len(ranks[0]["evaluated"]) == 2
+def test_one_rank_may_evaluate_and_predict_alone_and_does_so_for_all_rows(ranks):
+    for found in (ranks[0]["evaluated"], ranks[0]["predicted"]):
+        assert found["part"] == found["mapped"] == found["whole"]
+    assert len(ranks[0]["predicted"]["part"]) == 96
     assert not any("evaluated" in told for told in ranks[1:])

@@ -123,9 +123,12 @@ def main():
     except ValueError as error:
         told["other world"] = str(error)
     if RANK == 0:
-        whole = dataset().to_keras()
-        told["evaluated"] = model.evaluate(whole, verbose=0)
-        told["predicted"] = model.predict(part.to_keras(), verbose=0).shape
+        feeds = {"whole": dataset(), "part": part, "mapped": part.map(lambda x, y: (x, y))}
+        told["evaluated"], told["predicted"] = {}, {}
+        for name, ds in feeds.items():
+            feed = ds.to_keras()
+            told["evaluated"][name] = model.evaluate(feed, verbose=0)
+            told["predicted"][name] = model.predict(feed, verbose=0).tolist()
     tell(told)
 
 

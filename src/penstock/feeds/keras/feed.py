@@ -19,7 +19,6 @@ import numpy as np
 
 from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
-from penstock.core.rows import Node
 from penstock.core.state import StateDict
 from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
@@ -33,6 +32,12 @@ from penstock.feeds.keras.epochs import Begun, Epochs, Resume
 from penstock.feeds.keras.predict import Predictions, normalization, predict_to, whole
 from penstock.feeds.keras.preparing import check_parts, parts_spec, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
+from penstock.feeds.keras.ranks_apart import (
+    all_rows,
+    is_apart,
+    shared_in_fit,
+    warn_of_training_apart,
+)
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
@@ -65,7 +70,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
         self._epochs = Epochs(fingerprint(self._node), self._total)
         self._is_recorded = False
-        self._ranks = _ranks_of(self._node)
+        self._ranks = shared_in_fit(self._node)
         self._last: Pass | None = None
 
     # -- what Keras asks ----------------------------------------------------------------------
@@ -77,8 +82,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         if found is not None:
             owner, role = found
             self.check(role)
+            if role.call != "fit" and is_apart(self._node):
+                # Whatever this call of Keras asks from now on, it asks the feed of all rows.
+                owner.data_adapter = KerasFeed(all_rows(self.source))
+                return owner.data_adapter.num_batches  # type: ignore[no-any-return]  # Keras has no types
             if role.call == "fit":
                 _check_validation()
+                warn_of_training_apart(self._node)
             reader = self._epochs.add(owner, role)
         else:
             asking = self._epochs.reader()
@@ -431,15 +441,6 @@ class _Iterable:
 def _is_trained(role: Role | None) -> bool:
     """Whether the rows that a batch was filled up with are kept, without weight: training needs equal batches."""
     return role is None or role.call == "fit"
-
-
-def _ranks_of(node: Node) -> Any:
-    """Return what ranks share in `fit`, where Keras does not see to that itself; None elsewhere."""
-    if keras.backend.backend() != "torch" or node.share is None or node.share.world == 1:
-        return None
-    from penstock.feeds.keras.ranks_on_torch import TorchRanks
-
-    return TorchRanks(node.share)
 
 
 def _check_validation() -> None:

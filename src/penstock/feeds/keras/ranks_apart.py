@@ -1,0 +1,56 @@
+"""Ranks on PyTorch and JAX, where Keras adds nothing up over processes, as strategies of TensorFlow do.
+
+In `fit`, PyTorch is helped to (`ranks_on_torch.py`), and JAX has keras.distribution. In `evaluate` and `predict` each rank
+reads all rows, as one process would: it has the figures of all of them, in the order of the dataset, and may ask alone.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+
+from penstock.core.rows import Node
+from penstock.errors import warn_user
+from penstock.outlets import Outlets
+from penstock.stages.distribute import Distribute
+
+
+def is_apart(node: Node) -> bool:
+    """Whether this is one of several ranks that Keras does not know of."""
+    is_rank = node.share is not None and node.share.world > 1
+    return is_rank and keras.backend.backend() != "tensorflow"
+
+
+def shared_in_fit(node: Node) -> Any:
+    """Return what makes ranks train one model on PyTorch; None elsewhere."""
+    if keras.backend.backend() != "torch" or not is_apart(node):
+        return None
+    from penstock.feeds.keras.ranks_on_torch import TorchRanks
+
+    assert node.share is not None
+    return TorchRanks(node.share)
+
+
+def warn_of_training_apart(node: Node) -> None:
+    """Warn if ranks are about to train on JAX, each a model of its own."""
+    if keras.backend.backend() != "jax" or not is_apart(node):
+        return
+    if keras.distribution.distribution() is None:
+        assert node.share is not None
+        warn_user(
+            f"the dataset is one of {node.share.world} ranks, and no keras.distribution is set: each trains a model of "
+            "its own. Call keras.distribution.set_distribution(keras.distribution.DataParallel("
+            "auto_shard_dataset=False)) before the model is made."
+        )
+
+
+def all_rows(source: Outlets) -> Outlets:
+    """Return the dataset that a distributed one is a part of, with what follows `distribute`."""
+    return Outlets(_whole(source.node), source.options)
+
+
+def _whole(node: Node) -> Node:
+    stage = getattr(node, "stage", None)
+    if node.declared is not None and isinstance(stage, Distribute):
+        return replace(stage, rank=0, world=1, replicas=1, static=False).build(node.declared)
+    return node.rebuilt([_whole(one) for one in node.inputs])

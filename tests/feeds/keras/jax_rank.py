@@ -1,0 +1,57 @@
+"""One process of a training with Keras on JAX, which tells what it found. Run by test_ranks_on_jax.py."""
+
+import os
+
+import jax
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(
+    f"127.0.0.1:{os.environ['MASTER_PORT']}",
+    WORLD,
+    RANK,
+    heartbeat_timeout_seconds=20,
+    shutdown_timeout_seconds=20,
+)
+
+import keras  # noqa: E402  # It asks for devices when it is imported.
+import numpy as np  # noqa: E402
+from tests.processes import tell  # noqa: E402
+
+import penstock as ps  # noqa: E402
+
+
+def dataset():
+    rng = np.random.default_rng(0)
+    x = rng.random((96, 5), np.float32)
+    return ps.from_arrays((x, x.sum(1, keepdims=True) + 0.1)).shuffle(seed=1).batch(24)
+
+
+def trained(feed):
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((5,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    history = model.fit(feed, epochs=3, verbose=0).history
+    figures = model.evaluate(feed, verbose=0)
+    try:
+        predicted = model.predict(feed, verbose=0).shape
+    except Exception as error:
+        predicted = f"{type(error).__name__}: {error!s:.300}"
+    weights = [np.asarray(w.value.addressable_data(0)).tolist() for w in model.weights]
+    return {"history": history, "weights": weights, "figures": figures, "predicted": predicted}
+
+
+def main():
+    told = {"alone": trained(dataset().to_keras())}
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(
+            devices=keras.distribution.list_devices(), auto_shard_dataset=False
+        )
+    )
+    told["ranks"] = trained(dataset().distribute(rank=RANK, world=WORLD).to_keras())
+    tell(told)
+
+
+if __name__ == "__main__":
+    main()
