@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.processes import QUIET, free_port, start_ranks
 
 ROOT = Path(__file__).parents[2]
@@ -46,13 +47,13 @@ def by_start(script, world, folder, **environment):
     return run("examples/start.py", world, f"examples/{script}", folder, **environment)
 
 
-def kill_a_rank(script, world, folder, moments, **environment):
+def kill_a_rank(script, world, folder, moments, text="saved", **environment):
     """Start an example, and kill one of its ranks at a random moment: all others must end, and say why."""
     ends = free_port()
     with start_ranks(
         ROOT / "examples" / script, world, folder, COORDINATOR=f"127.0.0.1:{ends}", **environment
     ) as group:
-        group.await_line(0, "saved", moments.randrange(1, 5))
+        group.await_line(0, text, moments.randrange(1, 5 if text == "saved" else 3))
         time.sleep(moments.random() / 20)
         victim = moments.randrange(world)
         group.processes[victim].kill()
@@ -80,3 +81,27 @@ def check_kills(launch, load, script, folder, worlds, seed, **environment):
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def loss_of(output):
+    (line,) = [one for one in output.splitlines() if one.startswith("the loss of all rows")]
+    return float(line.split()[-1])
+
+
+def check_keras(launch, script, folder):
+    """Two processes end with the loss of one; started again, the run is known to be done."""
+    found = launch(script, 2, folder / "two")
+    assert "Epoch 3/3" in found
+    assert loss_of(found) == pytest.approx(loss_of(launch(script, 1, folder / "one")), rel=1e-3)
+    again = launch(script, 1, folder / "two")
+    assert "Epoch" not in again
+    assert loss_of(again) == pytest.approx(loss_of(found), rel=1e-4)
+
+
+def check_keras_kills(launch, script, folder, seed):
+    """Kill a rank twice, and finish with fewer: the loss is that of a run that nobody killed."""
+    moments = random.Random(seed)
+    for world in (3, 2):
+        kill_a_rank(script, world, folder / "killed", moments, text="Epoch")
+    found, whole = (launch(script, 2, folder / name) for name in ("killed", "whole"))
+    assert loss_of(found) == pytest.approx(loss_of(whole), rel=1e-3)

@@ -1,7 +1,7 @@
 """Ranks on PyTorch and JAX, where Keras adds nothing up over processes, as strategies of TensorFlow do.
 
-In `fit`, PyTorch is helped to (`ranks_on_torch.py`), and JAX has keras.distribution. In `evaluate` and `predict` each rank
-reads all rows, as one process would: it has the figures of all of them, in the order of the dataset, and may ask alone.
+In `fit`, PyTorch is helped to (`ranks_on_torch.py`), and JAX has keras.distribution. In `evaluate` and `predict` each
+rank reads all rows, as one process would: it has the figures of all of them, in the order of the dataset.
 """
 
 from dataclasses import replace

@@ -1,0 +1,18 @@
+"""examples/keras_torch.py: by its command, and with ranks that are killed."""
+
+import pytest
+from tests.examples.runs import by_torchrun, check_keras, check_keras_kills
+
+pytest.importorskip("torch")
+pytest.importorskip("keras")
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(tmp_path):
+    check_keras(by_torchrun, "keras_torch.py", tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_with_killed_ranks_ends_as_a_whole_one(tmp_path, seed):
+    check_keras_kills(by_torchrun, "keras_torch.py", tmp_path, seed)

@@ -1,0 +1,26 @@
+"""Keras on JAX in several processes trains as one process does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.processes import run_ranks
+
+SCRIPT = Path(__file__).with_name("jax_rank.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("world", "devices"), [(2, 2), (3, 1)])
+def test_ranks_of_data_parallel_have_the_losses_of_one_process(world, devices):
+    pytest.importorskip("keras")
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    environment = {"KERAS_BACKEND": "jax", "PYTHONPATH": SCRIPT.parents[3], "XLA_FLAGS": flags}
+    for told in run_ranks(SCRIPT, world, **environment):
+        alone = told.pop("alone")
+        assert told
+        for found in told.values():
+            for name, values in alone["history"].items():
+                np.testing.assert_allclose(found["history"][name], values, rtol=1e-4)
+            np.testing.assert_allclose(found["figures"], alone["figures"], rtol=1e-4)
+            for mine, wanted in zip(found["weights"], alone["weights"], strict=True):
+                np.testing.assert_allclose(mine, wanted, atol=1e-4)
