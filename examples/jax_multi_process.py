@@ -34,9 +34,7 @@ checkpoint = Path(sys.argv[1]) / "checkpoint.npz"
 # Each process reads its rows of each global batch of 48. The last one is filled up to 48: it has the same shape then.
 x = np.random.default_rng(0).random((1001, 8), np.float32)
 ds = ps.from_arrays((x, x.sum(axis=1) + 0.1)).shuffle(seed=7)
-part = ds.batch(48).distribute(
-    rank=int(os.environ["RANK"]), world=int(os.environ["WORLD_SIZE"]), uneven="pad", static=True
-)
+part = ds.batch(48).distribute(uneven="pad", static=True)
 mesh = Mesh(np.array(jax.devices()), ("data",))
 feed = part.to_jax(sharding=NamedSharding(mesh, PartitionSpec("data")))
 

@@ -25,11 +25,7 @@ checkpoint = Path(sys.argv[1]) / "checkpoint.pt"
 # Each process reads its rows of each global batch of 48. The last one, of 41, is filled up where it has to be.
 x = np.random.default_rng(0).random((1001, 8), np.float32)
 ds = ps.from_arrays((x, x.sum(axis=1) + 0.1)).shuffle(seed=7)
-feed = (
-    ds.batch(48)
-    .distribute(rank=distributed.get_rank(), world=distributed.get_world_size(), uneven="pad")
-    .to_torch()
-)
+feed = ds.batch(48).distribute(uneven="pad").to_torch()
 
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 1)

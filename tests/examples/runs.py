@@ -89,11 +89,10 @@ def loss_of(output):
 
 
 def check_keras(launch, script, folder):
-    """Two processes end with the loss of one; started again, the run is known to be done."""
-    found = launch(script, 2, folder / "two")
+    """Two processes train; one goes on from what they saved: it has the same loss, and trains no more."""
+    found = launch(script, 2, folder)
     assert "Epoch 3/3" in found
-    assert loss_of(found) == pytest.approx(loss_of(launch(script, 1, folder / "one")), rel=1e-3)
-    again = launch(script, 1, folder / "two")
+    again = launch(script, 1, folder)
     assert "Epoch" not in again
     assert loss_of(again) == pytest.approx(loss_of(found), rel=1e-4)
 

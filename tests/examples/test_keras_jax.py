@@ -8,7 +8,7 @@ pytest.importorskip("keras")
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(tmp_path):
+def test_one_process_goes_on_from_what_two_have_saved(tmp_path):
     check_keras(by_start, "keras_jax.py", tmp_path)
 
 

@@ -21,9 +21,9 @@ from tests.processes import tell  # noqa: E402
 import penstock as ps  # noqa: E402
 
 
-def dataset():
+def dataset(num_rows=96):
     rng = np.random.default_rng(0)
-    x = rng.random((96, 5), np.float32)
+    x = rng.random((num_rows, 5), np.float32)
     return ps.from_arrays((x, x.sum(1, keepdims=True) + 0.1)).shuffle(seed=1).batch(24)
 
 
@@ -39,13 +39,19 @@ def trained(feed):
 
 
 def main():
-    told = {"alone": trained(dataset().to_keras())}
+    told = {
+        "alone": trained(dataset().to_keras()),
+        "alone, padded": trained(dataset(92).to_keras()),
+    }
     keras.distribution.set_distribution(
         keras.distribution.DataParallel(
             devices=keras.distribution.list_devices(), auto_shard_dataset=False
         )
     )
     told["ranks"] = trained(dataset().distribute(rank=RANK, world=WORLD).to_keras())
+    # The last batch of an epoch has 20 rows, of which each rank must have as many.
+    padded = {"uneven": "pad", "static": True}
+    told["padded"] = trained(dataset(92).distribute(rank=RANK, world=WORLD, **padded).to_keras())
     tell(told)
 
 

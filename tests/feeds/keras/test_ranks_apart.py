@@ -9,6 +9,15 @@ from tests.processes import run_ranks
 SCRIPT = Path(__file__).with_name("jax_rank.py")
 
 
+def check(found, alone, *, is_padded):
+    for mine, wanted in zip(found["weights"], alone["weights"], strict=True):
+        np.testing.assert_allclose(mine, wanted, atol=1e-4)
+    np.testing.assert_allclose(found["figures"], alone["figures"], rtol=1e-4)
+    for name, values in alone["history"].items():
+        # Metrics of an epoch weigh the batch that was filled up as if it were whole.
+        np.testing.assert_allclose(found["history"][name], values, rtol=0.05 if is_padded else 1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "devices"), [(2, 2), (3, 1)])
 def test_ranks_of_data_parallel_have_the_losses_of_one_process(world, devices):
@@ -16,11 +25,5 @@ def test_ranks_of_data_parallel_have_the_losses_of_one_process(world, devices):
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {"KERAS_BACKEND": "jax", "PYTHONPATH": SCRIPT.parents[3], "XLA_FLAGS": flags}
     for told in run_ranks(SCRIPT, world, **environment):
-        alone = told.pop("alone")
-        assert told
-        for found in told.values():
-            for name, values in alone["history"].items():
-                np.testing.assert_allclose(found["history"][name], values, rtol=1e-4)
-            np.testing.assert_allclose(found["figures"], alone["figures"], rtol=1e-4)
-            for mine, wanted in zip(found["weights"], alone["weights"], strict=True):
-                np.testing.assert_allclose(mine, wanted, atol=1e-4)
+        for found, alone in (("ranks", "alone"), ("padded", "alone, padded")):
+            check(told[found], told[alone], is_padded=found == "padded")

@@ -16,9 +16,9 @@ RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 EPOCHS = 3
 
 
-def dataset():
+def dataset(num_rows=96):
     rng = np.random.default_rng(0)
-    x = rng.random((96, 5), np.float32)
+    x = rng.random((num_rows, 5), np.float32)
     return ps.from_arrays((x, x.sum(1, keepdims=True) + 0.1)).shuffle(seed=1).batch(24)
 
 
@@ -113,6 +113,11 @@ def main():
     part = dataset().distribute(rank=RANK, world=WORLD)
     told = {"alone": trained(dataset().to_keras(), is_alone=True)[1]}
     model, told["ranks"] = trained(part.to_keras())
+    # The last batch of an epoch has 5 rows.
+    short = dataset(101)
+    told["alone, padded"] = trained(short.to_keras(), is_alone=True)[1]
+    padded = short.distribute(rank=RANK, world=WORLD, uneven="pad")
+    told["padded"] = trained(padded.to_keras())[1]
     told["own step"] = [own_step(dataset().to_keras()), own_step(part.to_keras())]
     told["gradients"] = gradients()
     told["stopped"] = stopped(part.to_keras())
