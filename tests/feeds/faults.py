@@ -16,7 +16,7 @@ def check_faults(engine, folder):
         ended = group.wait(120)
         assert all(one.returncode not in (0, None) for one in ended), group.shown()
         assert "MissingFileError" in ended[1].errors, group.shown()
-        assert "rows-1.npy" in ended[1].errors, group.shown()
+        assert "disk-1/rows.npy" in ended[1].errors, group.shown()
         for one in ended:
             slow = [line for line in one.output.splitlines() if line.startswith("slow")]
             assert slow == [f"slow {float(rows[:96].sum())}"], group.shown()

@@ -51,7 +51,8 @@ def jax_sums(ds):
 
 def main(engine, folder):
     sums = {"torch": torch_sums, "jax": jax_sums}[engine]
-    path = Path(folder) / f"rows-{RANK}.npy"
+    path = Path(folder) / f"disk-{RANK}" / "rows.npy"
+    path.parent.mkdir()
     shutil.copyfile(Path(folder) / "rows.npy", path)
     rows = ps.from_files(str(path)).batch(24).distribute(rank=RANK, world=WORLD, uneven="drop")
     print("slow", sum(sums(rows.map(slow))), flush=True)
