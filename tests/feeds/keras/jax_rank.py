@@ -38,6 +38,13 @@ def trained(feed):
     return {"history": history, "weights": weights, "figures": figures}
 
 
+def refused(ds):
+    try:
+        trained(ds.to_keras())
+    except ps.SpecMismatchError as error:
+        return str(error)
+
+
 def main():
     told = {
         "alone": trained(dataset().to_keras()),
@@ -52,6 +59,12 @@ def main():
     # The last batch of an epoch has 20 rows, of which each rank must have as many.
     padded = {"uneven": "pad", "static": True}
     told["padded"] = trained(dataset(92).distribute(rank=RANK, world=WORLD, **padded).to_keras())
+    part = dataset().distribute(rank=RANK, world=WORLD)
+    told["errors"] = {
+        "fewer": refused(part.map(lambda x, y: (x[:2], y[:2]))),
+        "short": refused(dataset(98).distribute(rank=RANK, world=WORLD, uneven="pad")),
+        "odd": refused(dataset().unbatch().batch(6).distribute(rank=RANK, world=WORLD)),
+    }
     tell(told)
 
 

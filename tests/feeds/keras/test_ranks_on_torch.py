@@ -51,6 +51,13 @@ def test_a_training_step_of_the_users_is_synchronised_too(ranks):
 
 
 @pytest.mark.slow
+def test_epochs_of_so_many_steps_have_the_losses_of_one_process(ranks):
+    for told in ranks:
+        alone, found = told["in steps"]
+        np.testing.assert_allclose(found, alone, rtol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_gradient_that_some_ranks_lack_counts_as_zeros_there(ranks):
     world = len(ranks)
     mean = (world - 1) / 2

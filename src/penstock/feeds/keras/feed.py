@@ -34,6 +34,7 @@ from penstock.feeds.keras.preparing import check_parts, parts_spec, preparation,
 from penstock.feeds.keras.pydataset import PyDatasetFeed
 from penstock.feeds.keras.ranks_apart import (
     all_rows,
+    even_batches,
     is_apart,
     shared_in_fit,
     warn_of_training_apart,
@@ -134,6 +135,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
         """Return an iterator over batches, `super_batch` of them at a time; JAX takes aligned memory without a copy."""
         batches = self._batches(None)
+        share = self._node.share
+        if share is not None and share.world > 1:
+            batches = even_batches(batches, share)
         if not super_batch:
             return batches
         import jax.numpy as jnp

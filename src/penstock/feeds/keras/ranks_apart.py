@@ -4,13 +4,16 @@ In `fit`, PyTorch is helped to (`ranks_on_torch.py`), and JAX has keras.distribu
 rank reads all rows, as one process would: it has the figures of all of them, in the order of the dataset.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import keras
 
+from penstock.core.nest import flatten
 from penstock.core.rows import Node
-from penstock.errors import warn_user
+from penstock.core.share import Share
+from penstock.errors import SpecMismatchError, warn_user
 from penstock.outlets import Outlets
 from penstock.stages.distribute import Distribute
 
@@ -42,6 +45,48 @@ def warn_of_training_apart(node: Node) -> None:
             "its own. Call keras.distribution.set_distribution(keras.distribution.DataParallel("
             "auto_shard_dataset=False)) before the model is made."
         )
+
+
+def even_batches(batches: Iterator[Any], share: Share) -> Iterator[Any]:
+    """Yield batches for `fit` on JAX, which makes one array of those of all ranks, and compares nothing.
+
+    Raises:
+        SpecMismatchError: A batch does not have as many rows as those of the other ranks, or can't be spread.
+    """
+    has_short = share.uneven == "pad" and not share.static
+    devices = _local_devices()
+    for batch in batches:
+        rows = {len(leaf) for leaf in flatten(batch)[0]}
+        size = max(rows)
+        if len(rows) > 1 or not (
+            size == share.local_size or (has_short and size < share.local_size)
+        ):
+            raise SpecMismatchError(
+                f"a batch has {' and '.join(map(str, sorted(rows)))} rows, and each of {share.world} ranks gives "
+                f"{share.local_size}: functions on batches must keep the number of rows."
+            )
+        if size % devices:
+            cure = "fill it up to a whole one: static=True in distribute"
+            if size == share.local_size:
+                step = devices * share.world
+                above = -(-share.batch_size // step) * step
+                cure = f"the global batch must divide by {step}: batch({above})"
+            raise SpecMismatchError(
+                f"a batch of this rank has {size} rows, and keras.distribution spreads them over {devices} devices "
+                f"here; {cure}."
+            )
+        yield batch
+
+
+def _local_devices() -> int:
+    """Return how many devices of this process share its rows."""
+    distribution = keras.distribution.distribution()
+    if not isinstance(distribution, keras.distribution.DataParallel):
+        return 1
+    import jax
+
+    here = {f"{device.platform}:{device.id}" for device in jax.local_devices()}
+    return max(1, len(here & set(distribution.device_mesh.devices.ravel().tolist())))
 
 
 def all_rows(source: Outlets) -> Outlets:
