@@ -112,19 +112,35 @@ def check_rows(log, data, worlds, starts):
     np.testing.assert_array_equal(np.bincount(trained), np.full(NUM_ROWS, EPOCHS))
 
 
-def check_kills(script, folder):
+def check_a_killed_worker(script, folder):
+    """Kill a worker in mid-epoch: Ray starts both anew by itself, and the run ends well.
+
+    Return the folders of the data and of the last checkpoint.
+    """
+    log = folder / "log.jsonl"
+    output = run(script, folder / "run", "--epochs", EPOCHS, "--log", log, "--kill-at", 13)
+    assert f"trained for {EPOCHS * STEPS} steps" in output
+    check_rows(log, folder / "run" / "data", worlds=[2, 2], starts=[0, 10])
+    return places(folder / "run")
+
+
+def check_two_killed_workers(script, folder):
     """Kill a worker twice: Ray goes on once by itself, then the command does with one worker, both in mid-epoch.
 
     Return the folders of the data and of the last checkpoint.
     """
-    log, killed = folder / "log.jsonl", folder / "killed"
-    common = ("--epochs", EPOCHS, "--max-failures", 1, "--log", log)
-    output = run(script, killed, "--workers", 2, *common, "--kill-at", 13, 31, code=1)
+    log = folder / "log.jsonl"
+    common = (folder / "run", "--epochs", EPOCHS, "--max-failures", 1, "--log", log)
+    output = run(script, *common, "--kill-at", 13, 31, code=1)
     assert "WorkerGroupError" in output
-    output = run(script, killed, "--workers", 1, *common)
+    output = run(script, *common, "--workers", 1)
     assert f"trained for {EPOCHS * STEPS} steps" in output
-    check_rows(log, killed / "data", worlds=[2, 2, 1], starts=[0, 10, 30])
-    return killed / "data", max(killed.glob("*/checkpoint_*/"))
+    check_rows(log, folder / "run" / "data", worlds=[2, 2, 1], starts=[0, 10, 30])
+    return places(folder / "run")
+
+
+def places(folder):
+    return folder / "data", max(folder.glob("*/checkpoint_*/"))
 
 
 def batches(data):

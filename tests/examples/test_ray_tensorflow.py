@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.examples.ray_runs import batches, check_kills
+from tests.examples.ray_runs import batches, check_a_killed_worker, check_two_killed_workers
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("ray.train")
@@ -18,10 +18,18 @@ def trained_alone(data):
     return weights, bias
 
 
-@pytest.mark.slow
-def test_a_run_with_killed_workers_goes_on_with_fewer_and_trains_on_each_row_once(tmp_path):
-    data, checkpoint = check_kills("ray_tensorflow.py", tmp_path)
+def check_weights(data, checkpoint):
     with np.load(checkpoint / "saved.npz") as saved:
         found = saved["weights"], saved["bias"]
     for one, wanted in zip(found, trained_alone(data), strict=True):
         np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_killed_worker_goes_on_and_trains_on_each_row_once(tmp_path):
+    check_weights(*check_a_killed_worker("ray_tensorflow.py", tmp_path))
+
+
+@pytest.mark.soak
+def test_a_run_with_killed_workers_goes_on_with_fewer_and_trains_on_each_row_once(tmp_path):
+    check_weights(*check_two_killed_workers("ray_tensorflow.py", tmp_path))

@@ -1,7 +1,7 @@
 """examples/ray_torch.py: by its command, with workers that are killed."""
 
 import pytest
-from tests.examples.ray_runs import batches, check_kills
+from tests.examples.ray_runs import batches, check_two_killed_workers
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("ray.train")
@@ -22,7 +22,7 @@ def trained_alone(data):
 
 @pytest.mark.slow
 def test_a_run_with_killed_workers_goes_on_with_fewer_and_trains_on_each_row_once(tmp_path):
-    data, checkpoint = check_kills("ray_torch.py", tmp_path)
+    data, checkpoint = check_two_killed_workers("ray_torch.py", tmp_path)
     found = torch.load(checkpoint / "saved.pt")["model"]
     for name, wanted in trained_alone(data).items():
         torch.testing.assert_close(found[name], wanted, rtol=1e-4, atol=1e-5)
