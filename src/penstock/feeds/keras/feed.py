@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
+from penstock.core.rows import Node
 from penstock.core.state import StateDict
 from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
