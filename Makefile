@@ -31,8 +31,10 @@ setup: .venv/build.stamp
 FORCE:
 
 # Editable: Python sources are used where they stand; the native module is rebuilt when one of its files changes.
+# tf_keras by itself: it asks for `tensorflow`, and tensorflow-cpu is there.
 .venv/build.stamp: .venv/frameworks.stamp .venv/modules.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps 'tf_keras>=2.18'
 	touch $@
 
 demo: setup

@@ -11,6 +11,7 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 TOOLS = {"google-crc32c", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "scipy"}
+APART = {"ray"}  # It is no format, and Keras does not use it.
 REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[([a-z0-9_,-]+)\])?(?:>=([0-9.]+))?")
 
 
@@ -33,7 +34,7 @@ def pins(project):
     """Return the packages and their oldest versions, tools left out."""
     own = [REQUIREMENT.fullmatch(text).group(1, 3) for text in project["dependencies"]]
     found = dict([*own, *requirements(project, "tensors"), *requirements(project, "test")])
-    return {name: oldest for name, oldest in found.items() if name not in TOOLS}
+    return {name: oldest for name, oldest in found.items() if name not in TOOLS | APART}
 
 
 def main():
