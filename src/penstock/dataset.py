@@ -428,7 +428,14 @@ def placed(
         if found.caution:
             warn_user(found.caution)
         return Distribute(
-            found.rank, found.world, uneven, static, found.replicas, found.engine, key
+            found.rank,
+            found.world,
+            uneven,
+            static,
+            found.replicas,
+            found.engine,
+            is_found=True,
+            key=key,
         )
     size = whole_number("world", world, least=1)
     number = whole_number("rank", rank, least=0)

@@ -59,3 +59,17 @@ def test_without_an_engine_there_is_nobody_to_compare_with() -> None:
     with ds.stream() as stream:
         assert [batch.tolist() for batch in stream] == [[1, 3], [5, 7]]
         assert stream._agreement is None
+
+
+def test_a_chain_that_found_one_rank_is_not_read_by_one_of_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "TF_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    found = ps.from_arrays(np.arange(8)).batch(4).distribute()
+    given = ps.from_arrays(np.arange(8)).batch(4).distribute(rank=0, world=1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"by RANK and WORLD_SIZE this is rank 1 of 2 now"):
+        next(iter(found))
+    assert next(iter(given)).tolist() == [0, 1, 2, 3]

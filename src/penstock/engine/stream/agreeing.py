@@ -6,6 +6,7 @@ from penstock.core.fingerprint import walk
 from penstock.core.rows import Node
 from penstock.core.state import State
 from penstock.ranks.agreement import Agreement
+from penstock.ranks.found import find_rank
 from penstock.ranks.identity import identity_of
 from penstock.ranks.store import find_store
 from penstock.stages.distribute.stage import Distribute
@@ -18,7 +19,7 @@ def agreement_of(node: Node, begin: State) -> Agreement | None:
     """Return what compares a chain with that of the other ranks; None if it is not distributed, or nobody can tell."""
     for one in walk(node):
         stage = getattr(one, "stage", None)
-        if one.declared is None or not isinstance(stage, Distribute) or stage.world == 1:
+        if one.declared is None or not isinstance(stage, Distribute):
             continue
         if one not in _begun:
             _begun[one] = _begin(one.declared, stage, begin)
@@ -27,7 +28,8 @@ def agreement_of(node: Node, begin: State) -> Agreement | None:
 
 
 def _begin(declared: Node, stage: Distribute, begin: State) -> Agreement | None:
-    store = find_store()
+    _refuse_if_alone_before(stage)
+    store = None if stage.world == 1 else find_store()
     if store is None:
         return None
     start = f"epoch {begin.epoch}, batch {begin.element}"
@@ -36,3 +38,19 @@ def _begin(declared: Node, stage: Distribute, begin: State) -> Agreement | None:
     agreement = Agreement(identity, stage.rank, stage.world, stage.key, store)
     agreement.begin()
     return agreement
+
+
+def _refuse_if_alone_before(stage: Distribute) -> None:
+    """Raise if the chain was built where there was one rank, and is read by one of several: each would read all."""
+    if not stage.is_found or stage.world > 1:
+        return
+    try:
+        found = find_rank()
+    except ValueError:
+        return
+    if found.world > 1:
+        raise ValueError(
+            f"distribute() was called where no engine ran, and found one rank; by {found.engine} this is rank "
+            f"{found.rank} of {found.world} now, and each of them would read all rows. Call distribute() in each "
+            "worker, after the engine is initialised."
+        )

@@ -45,6 +45,8 @@ class Distribute(Stage):
     replicas: int = 1
     engine: str = ""
     """What told the rank: '' if the user did."""
+    is_found: bool = False
+    """Whether the rank was found, or rather that there is only one; False if the user gave it."""
     key: str = ""
     """What ranks call this dataset among themselves: where it was made, and the how many-th it is from there."""
 
