@@ -26,10 +26,12 @@ def check_weights(data, checkpoint):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_run_with_a_killed_worker_goes_on_and_trains_on_each_row_once(tmp_path):
     check_weights(*check_a_killed_worker("ray_tensorflow.py", tmp_path))
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 def test_a_run_with_killed_workers_goes_on_with_fewer_and_trains_on_each_row_once(tmp_path):
     check_weights(*check_two_killed_workers("ray_tensorflow.py", tmp_path))

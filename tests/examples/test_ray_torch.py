@@ -21,6 +21,7 @@ def trained_alone(data):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_run_with_killed_workers_goes_on_with_fewer_and_trains_on_each_row_once(tmp_path):
     data, checkpoint = check_two_killed_workers("ray_torch.py", tmp_path)
     found = torch.load(checkpoint / "saved.pt")["model"]
