@@ -63,9 +63,8 @@ def train(config):
         return strategy.reduce("MEAN", strategy.run(learn, args=batch), axis=None)
 
     step = 0
-    if (
-        checkpoint := ray.train.get_checkpoint()
-    ):  # of this run before a worker died, or before it was started again
+    # Of this run, before a worker died or before it was started again.
+    if checkpoint := ray.train.get_checkpoint():
         with checkpoint.as_directory() as folder, np.load(Path(folder) / "saved.npz") as saved:
             weights.assign(saved["weights"])
             bias.assign(saved["bias"])

@@ -43,9 +43,8 @@ def train(config):
     trained = ray.train.torch.prepare_model(model)  # averages gradients over workers
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     step = 0
-    if (
-        checkpoint := ray.train.get_checkpoint()
-    ):  # of this run before a worker died, or before it was started again
+    # Of this run, before a worker died or before it was started again.
+    if checkpoint := ray.train.get_checkpoint():
         with checkpoint.as_directory() as folder:
             saved = torch.load(Path(folder) / "saved.pt")
         model.load_state_dict(saved["model"])
