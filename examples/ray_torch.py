@@ -100,7 +100,7 @@ def main():
     parser.add_argument("--kill-at", type=int, nargs="*", default=[], help="steps, for a rehearsal")
     parser.add_argument("--log", type=Path, help="a file for the rows of each step")
     args = parser.parse_args()
-    data = args.folder.resolve() / "data"  # Workers have another working directory.
+    data = args.folder.resolve() / "data"  # Workers may have another working directory.
     if not data.exists():
         write_data(data)
     config = {"data": str(data), "epochs": args.epochs, "kill_at": args.kill_at}
