@@ -68,6 +68,11 @@ DIFFERENT: dict[str, list[Make]] = {
         lambda: ragged().padded_batch(4, padding_values=-1),
         lambda: ragged().padded_batch(4, lengths=True),
     ],
+    "distribute": [
+        lambda: rows().batch(8).distribute(rank=1, world=2, uneven="pad"),
+        lambda: rows().batch(8).distribute(rank=1, world=2, uneven="drop"),
+        lambda: rows().batch(4).distribute(rank=1, world=2),
+    ],
     "shuffle": [
         lambda: rows().shuffle(),
         lambda: rows().shuffle(seed=1),
