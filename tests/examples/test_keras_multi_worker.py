@@ -1,6 +1,7 @@
 """examples/keras_multi_worker.py: by its one command, and through the death of a worker."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -63,5 +64,6 @@ def test_the_others_end_soon_after_one_is_killed_and_fewer_go_on_from_the_checkp
         assert code == (-signal.SIGKILL if rank == 1 else 1), (rank, output, errors[-5000:])
         if rank != 1:
             assert "Collective ops is aborted by" in errors
-            assert "/job:worker/replica:0/task:1" in errors
+            # The one that was killed, or the other one, if that ended first.
+            assert re.search(r"/job:worker/replica:0/task:\d", errors), errors[-5000:]
     assert run(killed, 2) == pytest.approx(one, rel=1e-3)

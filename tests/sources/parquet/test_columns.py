@@ -1,6 +1,8 @@
 """Parquet: columns of every type, row groups of any size, nulls, and footers that lie."""
 
 import base64
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +254,17 @@ def test_two_columns_of_one_name_are_refused_if_they_are_chosen(tmp_path: Path) 
         with pytest.raises(DataError, match=r"a\.parquet: 2 columns are called 'a'"):
             ps.from_files(tmp_path / "a.parquet", fields)
     assert run(ps.from_files(tmp_path / "a.parquet", "b")) == [3]
+
+
+def test_reading_numbers_loads_no_pandas_which_takes_as_much_memory_as_all_else(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("pandas")
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.arange(9.0), "y": np.arange(9) % 2 == 0}), path)
+    code = (
+        "import sys, penstock as ps\n"
+        f"assert len(list(ps.from_files({str(path)!r}).shuffle())) == 9\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -97,5 +97,6 @@ def all_rows(source: Outlets) -> Outlets:
 def _whole(node: Node) -> Node:
     stage = getattr(node, "stage", None)
     if node.declared is not None and isinstance(stage, Distribute):
-        return replace(stage, rank=0, world=1, replicas=1, static=False).build(node.declared)
+        stage = replace(stage, rank=0, world=1, replicas=1, static=False, is_found=False)
+        return stage.build(node.declared)
     return node.rebuilt([_whole(one) for one in node.inputs])

@@ -128,8 +128,26 @@ def fixed_values(array: Any, spec: ArraySpec) -> Array:
         data = np.frombuffer(array.buffers()[1], np.uint8)
         data = data[array.offset * width : (array.offset + len(array)) * width]
         return data.reshape(len(array), width)
-    found: Array = array.to_numpy(zero_copy_only=False)
-    return found.astype(spec.numpy_dtype, copy=False)
+    return as_numpy(array).astype(spec.numpy_dtype, copy=False)
+
+
+def as_numpy(array: Any) -> Array:
+    """Return an Arrow array without nulls as a NumPy array.
+
+    Not by `to_numpy()` where that can be helped: it loads pandas, if there is one, which takes 50 MB.
+    """
+    types = arrow().types
+    kind = array.type
+    if types.is_boolean(kind):
+        return as_numpy(array.cast(arrow().uint8())).view(np.bool_)
+    if not (types.is_integer(kind) or types.is_floating(kind)):
+        found: Array = array.to_numpy(zero_copy_only=False)
+        return found
+    letter = "f" if types.is_floating(kind) else "i" if types.is_signed_integer(kind) else "u"
+    dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ragged | Coded:
@@ -157,10 +175,10 @@ def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ra
 
 
 def _coded(array: Any, spec: ArraySpec, allocate: Allocate) -> Coded:
-    codes = array.indices.to_numpy(zero_copy_only=False)
+    codes = as_numpy(array.indices)
     words = array.dictionary
     if words.null_count:  # Only those that a row has are nulls of the column.
-        is_null = ~np.asarray(words.is_valid().to_numpy(zero_copy_only=False))
+        is_null = ~as_numpy(words.is_valid())
         bad = np.flatnonzero(is_null[codes])
         if len(bad):
             raise NullFoundError(int(bad[0]))
@@ -206,7 +224,7 @@ def _lists(array: Any, spec: ArraySpec, allocate: Allocate) -> Ragged:
 
 def _refuse_nulls(array: Any) -> None:
     if array.null_count:
-        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+        valid = as_numpy(array.is_valid())
         raise NullFoundError(int(np.flatnonzero(~valid)[0]))
 
 

@@ -15,7 +15,7 @@ from penstock.io.formats.parquet_pages import check_footer, read_pages
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
-from penstock.sources.arrow.columns import check_column, null_error
+from penstock.sources.arrow.columns import as_numpy, check_column, null_error
 from penstock.sources.parquet.handle import Handle, damaged, encrypted, file_errors, where
 from penstock.sources.parquet.row_groups import (
     BATCH_NBYTES,
@@ -206,9 +206,9 @@ def _text_nbytes(array: Any) -> int:
     """Return the bytes of all rows of an array that may have a dictionary."""
     lengths = require("pyarrow.compute", "reading .parquet", "parquet").binary_length
     if not hasattr(array, "dictionary"):
-        return int(np.nansum(lengths(array).to_numpy(zero_copy_only=False)))
-    words = lengths(array.dictionary).to_numpy(zero_copy_only=False)
-    codes = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        return int(as_numpy(lengths(array).drop_null()).sum())
+    words = as_numpy(lengths(array.dictionary))
+    codes = as_numpy(array.indices.drop_null())
     return int(words[codes].sum(dtype=np.int64))
 
 
@@ -254,7 +254,7 @@ def _first_null(location: Location, name: str, number: int, column: Any) -> int:
         for batch in handle.file.iter_batches(rows, row_groups=[number], columns=[name]):
             column = batch.column(name)
             if column.null_count:
-                valid = column.is_valid().to_numpy(zero_copy_only=False)
+                valid = as_numpy(column.is_valid())
                 passed += int(np.argmin(valid))
                 break
             passed += batch.num_rows
