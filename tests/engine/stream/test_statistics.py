@@ -6,11 +6,14 @@ import pytest
 import penstock as ps
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 4, 100])
-def test_statistics_are_those_of_numpy_whether_batched_or_not(size: int):
+def test_statistics_are_those_of_numpy_whether_batched_or_not(size: int, is_mapped: bool):
     values = np.random.default_rng(1).normal(50, 3, (57, 4)).astype("f4")
     ds = ps.from_arrays({"x": values, "t": ["a"] * 57, "flag": values[:, 0] > 50})
-    found = (ds.batch(size) if size else ds).statistics()
+    ds = ds.batch(size) if size else ds
+    # A function may give batches of any size: only those of its rows are known.
+    found = (ds.map(lambda rows: rows) if is_mapped else ds).statistics()
     x = found["x"]
     assert x.count == found["t"].count == found["flag"].count == 57
     np.testing.assert_allclose(x.mean, values.astype("f8").mean(0), rtol=1e-12)

@@ -9,6 +9,7 @@ from penstock.core.arrays import Array
 from penstock.core.columns import Column, Fixed, Ragged
 from penstock.core.nest import unflatten
 from penstock.core.rows import Node
+from penstock.core.spec import ArraySpec
 from penstock.engine.stream.stream import Stream
 
 
@@ -68,12 +69,12 @@ def statistics(stream: Stream, node: Node) -> Any:
     running = [_Running() for _ in node.fields]
     with stream:
         for block, size in stream.blocks():
-            for column, one in zip(block.columns, running, strict=True):
-                one.add(_rows(column, size, is_batched=node.is_batched))
+            for column, field, one in zip(block.columns, node.fields, running, strict=True):
+                one.add(_rows(column, size, field.spec, is_batched=node.is_batched))
     return unflatten(node.structure, [one.result() for one in running])
 
 
-def _rows(column: Column, size: int, *, is_batched: bool) -> Array:
+def _rows(column: Column, size: int, spec: ArraySpec, *, is_batched: bool) -> Array:
     if isinstance(column, Fixed):
         rows = column.rows[:size]
         if not is_batched or rows.ndim < 2:
@@ -82,7 +83,10 @@ def _rows(column: Column, size: int, *, is_batched: bool) -> Array:
             return rows.reshape(-1, *rows.shape[2:])
         return np.concatenate([column.value(row) for row in range(size)])
     if isinstance(column, Ragged) and isinstance(column.values_, np.ndarray):
-        return np.concatenate([column.value(row).reshape(-1) for row in range(size)])
+        values = [column.value(row) for row in range(size)]
+        if is_batched and None not in spec.shape[1:]:
+            return np.concatenate(values)  # Only batches differ in size, not the rows in them.
+        return np.concatenate([value.reshape(-1) for value in values])
     # Text: it can only be counted.
     return np.empty(
         int(column.shapes[:size].prod(axis=1).sum()) if isinstance(column, Ragged) else size, "V1"
