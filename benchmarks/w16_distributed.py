@@ -60,7 +60,8 @@ def ranks(directory: Path, *, world: int) -> Round:
     context = multiprocessing.get_context("spawn")
 
     def one_round() -> Sample:
-        gate = context.Barrier(world + 1)
+        # To begin and to end together: how long processes take to start and to exit is not counted.
+        gate = context.Barrier(world + 1, timeout=600)
         readers = [
             context.Process(target=_read, args=(directory, rank, world, gate))
             for rank in range(world)
@@ -69,9 +70,11 @@ def ranks(directory: Path, *, world: int) -> Round:
             one.start()
         gate.wait()
         began = time.perf_counter()
+        gate.wait()
+        seconds = time.perf_counter() - began
         for one in readers:
             one.join()
-        return Sample(FILE_ROWS / (time.perf_counter() - began))
+        return Sample(FILE_ROWS / seconds)
 
     return one_round
 
@@ -88,6 +91,7 @@ def _read(directory: Path, rank: int, world: int, gate) -> None:
     gate.wait()
     for _ in ds:
         pass
+    gate.wait()
 
 
 def share_read(directory: Path, *, world: int) -> Round:

@@ -3,13 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.grains import grouped
 from penstock.core.nest import flatten, tuple_of
-from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index
+from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index, bounds, count
 from penstock.core.share import Share
 from penstock.core.spec import ArraySpec
 from penstock.stages.base.stage import Stage, StageRows
@@ -41,24 +40,30 @@ class RankRows(StageRows):
 
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the numbers that rows have in the input."""
-        numbers = as_index(rows) * self.part.world + self.part.rank
-        if self.num_rows == ENDLESS or not len(numbers):
-            return numbers
+        world, rank = self.part.world, self.part.rank
+        if isinstance(rows, slice):
+            numbers = np.arange(rows.start * world + rank, rows.stop * world + rank, world)
+        else:
+            numbers = rows * world + rank
         # The world divides the batch size, so that whole batches need no look at where they begin.
+        if self._are_whole(rows):
+            return numbers
         start = self.whole * self.part.batch_size
-        if int(numbers.max()) >= start + self.rest:
-            numbers = np.where(
-                numbers >= start, start + (numbers - start) % max(1, self.rest), numbers
-            )
-        return numbers
+        return np.where(numbers < start, numbers, start + (numbers - start) % max(1, self.rest))
 
-    def weights(self, rows: Index) -> npt.NDArray[np.float32]:
+    def weights(self, rows: RowSet) -> npt.NDArray[np.float32]:
         """Return what rows weigh."""
-        first = self.whole * self.part.local_size
-        weights = np.ones(len(rows), np.float32)
-        if self.num_rows != ENDLESS and (is_last := rows >= first).any():
+        weights = np.ones(count(rows), np.float32)
+        if not self._are_whole(rows):
+            rows = as_index(rows)
+            first = self.whole * self.part.local_size
+            is_last = rows >= first
             weights[is_last] = self.part.weights(self.rest)[rows[is_last] - first]
         return weights
+
+    def _are_whole(self, rows: RowSet) -> bool:
+        """Whether all rows are of global batches that are whole."""
+        return not count(rows) or bounds(rows)[1] < self.whole * self.part.local_size
 
     def describe(self) -> str:
         """Return which rows these are."""
@@ -79,7 +84,7 @@ class WeighedRows(StageRows):
         last = len(out.sinks) - 1
         weights = out.sinks[last]
         assert isinstance(weights, Fixed)
-        weights.put(self.input.weights(as_index(rows)))
+        weights.put(self.input.weights(rows))
         self.input.read(rows, out.part(0, last), context)
 
     def describe(self) -> str:
