@@ -30,7 +30,7 @@ from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
 from penstock.feeds.keras.device_choice import KerasResidency
 from penstock.feeds.keras.epochs import Begun, Epochs, Resume
-from penstock.feeds.keras.predict import Predictions, normalization, predict_to, whole
+from penstock.feeds.keras.predict import Predictions, normalization, predict_to
 from penstock.feeds.keras.preparing import check_parts, parts_spec, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
 from penstock.feeds.keras.ranks_apart import (
@@ -226,7 +226,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             path: The `.npy` file to make; for a model with several outputs, a folder of such files.
             model: The Keras model that predicts.
         """
-        source = whole(self.source)
+        source = all_rows(self.source)
         return predict_to(source, model, path, self._converter(source.node))
 
     def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:

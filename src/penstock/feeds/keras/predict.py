@@ -12,6 +12,7 @@ from penstock.core.arrays import Array
 from penstock.core.nest import field_names, flatten
 from penstock.engine.stream import open_stream
 from penstock.engine.stream.statistics import FieldStatistics
+from penstock.feeds.keras.ranks_apart import all_rows
 from penstock.feeds.leafwise import Convert
 from penstock.io.atomic import atomic_file
 from penstock.io.formats.npy_header import format_header
@@ -87,19 +88,6 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
     return Predictions(tuple(paths), writers[0].num_rows, sent, received)
 
 
-def whole(source: Outlets) -> Outlets:
-    """Return the dataset itself, or all rows of the one that this is a rank's part of."""
-    node = source.node
-    if node.share is None:
-        return source
-    if node.declared is None:
-        raise ValueError(
-            f"{node.describe()} follows distribute, so that all rows can't be read here; put it before distribute, "
-            "which comes last."
-        )
-    return Outlets(node.declared, source.options)
-
-
 def _predict_on_batch(model: Any) -> Convert:
     """Return the function that predicts for one batch, on this process' first device."""
     strategy = getattr(model, "distribute_strategy", None)
@@ -127,7 +115,10 @@ def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
 
 def normalization(source: Outlets, field: str | None, axis: int | None) -> Any:
     """Return a Normalization layer with the mean and variance of a field of x, from one pass."""
-    found, structure = flatten(whole(source).statistics())
+    rows = all_rows(source)
+    statistics = rows.statistics()
+    # Weights of rows that `distribute` adds stand beside the batch.
+    found, structure = flatten(statistics[0] if rows.node.weighs_rows else statistics)
     names = field_names(structure)
     name = names[0] if field is None else field
     if name not in names:

@@ -90,7 +90,12 @@ def _local_devices() -> int:
 
 
 def all_rows(source: Outlets) -> Outlets:
-    """Return the dataset that a distributed one is a part of, with what follows `distribute`."""
+    """Return the dataset itself, or the one that this is a rank's part of, with what follows `distribute`.
+
+    It has the batches that all ranks have together: one that `distribute` leaves out is left out here, too.
+    """
+    if source.node.share is None:
+        return source
     return Outlets(_whole(source.node), source.options)
 
 

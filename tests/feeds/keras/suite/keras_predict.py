@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 import penstock as ps
 from feeds.keras.suite.models import make_model, two_in_two_out
@@ -34,12 +35,23 @@ def test_normalization_is_that_of_adapt(data):
     assert np.allclose(np.asarray(found(images)), np.asarray(layer(images)), atol=1e-4)
 
 
-def test_a_rank_of_a_distributed_dataset_predicts_and_measures_all_rows(data, tmp_path):
+@pytest.mark.parametrize("is_mapped", [False, True])
+@pytest.mark.parametrize(
+    "given", [{"uneven": "pad"}, {"uneven": "pad", "static": True}, {"uneven": "drop"}]
+)
+def test_a_rank_of_a_distributed_dataset_predicts_and_measures_all_rows(
+    data, tmp_path, given, is_mapped
+):
     x, y = data
     model = make_model()
-    ds = ps.from_arrays((x, y)).batch(32).distribute(rank=1, world=2, uneven="pad")
+    ds = ps.from_arrays((x, y)).batch(32).distribute(rank=1, world=2, **given)
+    if is_mapped:
+        is_weighed = given["uneven"] == "pad"
+        ds = ds.map((lambda batch, w: (*batch, w)) if is_weighed else (lambda x, y: (x, y)))
     written = ds.to_keras().predict_to(str(tmp_path / "out.npy"), model)
-    assert written.num_rows == 200
+    # What is left out of each pass is left out here, too.
+    rows = x if given["uneven"] == "pad" else x[:192]
+    assert written.num_rows == len(rows)
     found = np.load(tmp_path / "out.npy")
-    assert np.allclose(found, model.predict(x, batch_size=32, verbose=0), atol=1e-6)
-    assert np.allclose(ds.to_keras().normalization().input_mean, x.mean(axis=0), atol=1e-5)
+    assert np.allclose(found, model.predict(rows, batch_size=32, verbose=0), atol=1e-6)
+    assert np.allclose(ds.to_keras().normalization().input_mean, rows.mean(axis=0), atol=1e-5)
