@@ -88,19 +88,18 @@ def loss_of(output):
     return float(line.split()[-1])
 
 
-def check_keras(launch, script, folder):
-    """Two processes train; one goes on from what they saved: it has the same loss, and trains no more."""
-    found = launch(script, 2, folder)
+def check_keras(launch, script, folder, seed=0, worlds=(2, 3)):
+    """Kill a rank in each world but the last, where it is finished: the loss is that of one process.
+
+    Whoever starts it once more trains no more.
+    """
+    moments = random.Random(seed)
+    for world in worlds[:-1]:
+        kill_a_rank(script, world, folder / "killed", moments, text="Epoch")
+    found = launch(script, worlds[-1], folder / "killed")
     assert "Epoch 3/3" in found
-    again = launch(script, 1, folder)
+    alone = launch(script, 1, folder / "whole")
+    assert loss_of(found) == pytest.approx(loss_of(alone), rel=1e-3)
+    again = launch(script, 1, folder / "killed")
     assert "Epoch" not in again
     assert loss_of(again) == pytest.approx(loss_of(found), rel=1e-4)
-
-
-def check_keras_kills(launch, script, folder, seed):
-    """Kill a rank twice, and finish with fewer: the loss is that of a run that nobody killed."""
-    moments = random.Random(seed)
-    for world in (3, 2):
-        kill_a_rank(script, world, folder / "killed", moments, text="Epoch")
-    found, whole = (launch(script, 2, folder / name) for name in ("killed", "whole"))
-    assert loss_of(found) == pytest.approx(loss_of(whole), rel=1e-3)

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arguments import whole_number
 from penstock.errors import AccessError, DataError, NotAFileError, StateError, warn_user
 from penstock.feeds.keras.going_on import loaded_in_turn
-from penstock.feeds.keras.random_state import random_state, set_random_state
+from penstock.feeds.keras.random_state import check_random_state, random_state, set_random_state
 from penstock.feeds.keras.saved_run import (
     FILE,
     PREVIOUS,
@@ -76,6 +76,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         saved = loaded_in_turn(self._load, self._path, self._feed.source.node.share)
         if saved is None:
             return
+        # From here on ranks do the same at the same time: on JAX a variable is one of all of them, and setting it waits
+        # for all.
+        set_random_state(saved.random)
         number = len(self._variables())
         for variable, value in zip(self._variables(), saved.values[:number], strict=True):
             variable.assign(value)
@@ -87,7 +90,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             self.model._initial_epoch = self.params["epochs"]  # noqa: SLF001  # The run ended by itself.
 
     def _load(self) -> Saved | None:
-        """Return what was saved, of which random state and place in the data are taken over; None if nothing was.
+        """Return what was saved, of which the place in the data is taken over; None if nothing was.
 
         Only what is all right is taken over: a checkpoint that is refused changes nothing.
         """
@@ -115,11 +118,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         if saved is None:
             return None
         self._check(saved)
-        before = random_state()
         try:
-            set_random_state(saved.random)
+            check_random_state(saved.random)
         except Exception as error:
-            set_random_state(before)
             raise damaged(path, "its random state is none") from error
         try:
             self._feed.resume_at(saved.state, saved.steps_done)

@@ -6,6 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 
+_KERAS_STATE = 2
+"""The numbers in the state of a generator of Keras."""
+
 
 def random_state() -> dict[str, Any]:
     """Return the state of all these generators, as JSON."""
@@ -29,26 +32,65 @@ def random_state() -> dict[str, Any]:
     return state
 
 
+def check_random_state(state: dict[str, Any]) -> None:
+    """Raise whatever `set_random_state` would, and change nothing: the state is tried on other generators."""
+    _set_python(random.Random(), state)
+    _set_numpy(np.random.RandomState(0), state)
+    _check_numbers(state["keras"], np.uint32, _KERAS_STATE)
+    if "torch" in state:
+        import torch
+
+        torch.Generator().set_state(_torch_state(state["torch"]))
+        for each in state.get("cuda", ()):
+            _torch_state(each)
+    if "tensorflow" in state:
+        import tensorflow as tf
+
+        size = int(tf.random.get_global_generator().state.shape[0])
+        _check_numbers(state["tensorflow"], np.int64, size)
+
+
 def set_random_state(state: dict[str, Any]) -> None:
-    """Put back what `random_state` returned."""
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.array(keys, np.uint32), position, has_gauss, cached))  # noqa: NPY002  # likewise
+    """Put back what `random_state` returned.
+
+    In several processes of JAX all of them must call it: Keras' generator is then a variable of all.
+    """
+    # First: if it is not there yet, it takes its seed from Python's.
     generator = _global_generator().state
+    _set_python(random, state)
+    _set_numpy(np.random, state)
     generator.assign(np.array(state["keras"], keras.backend.standardize_dtype(generator.dtype)))
     if "torch" in state:
         import torch
 
-        torch.set_rng_state(torch.tensor(state["torch"], dtype=torch.uint8))
+        torch.set_rng_state(_torch_state(state["torch"]))
         if "cuda" in state:
-            torch.cuda.set_rng_state_all(
-                [torch.tensor(each, dtype=torch.uint8) for each in state["cuda"]]
-            )
+            torch.cuda.set_rng_state_all([_torch_state(each) for each in state["cuda"]])
     if "tensorflow" in state:
         import tensorflow as tf
 
         tf.random.get_global_generator().reset(np.array(state["tensorflow"], np.int64))
+
+
+def _set_python(generator: Any, state: dict[str, Any]) -> None:
+    version, numbers, gauss = state["python"]
+    generator.setstate((version, tuple(numbers), gauss))
+
+
+def _set_numpy(generator: Any, state: dict[str, Any]) -> None:
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    generator.set_state((kind, np.array(keys, np.uint32), position, has_gauss, cached))
+
+
+def _torch_state(numbers: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(numbers, dtype=torch.uint8)
+
+
+def _check_numbers(numbers: list[int], dtype: type, size: int) -> None:
+    if np.array(numbers, dtype).shape != (size,):
+        raise ValueError(f"the state of a generator is {size} numbers, got {numbers}.")
 
 
 def _global_generator() -> Any:

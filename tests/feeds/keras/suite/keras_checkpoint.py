@@ -136,6 +136,16 @@ def flipped(share):
     return damage
 
 
+def random_of(name, state):
+    """Change the state of one generator."""
+
+    def damage(path):
+        known = with_meta(path)["random"]
+        with_meta(path, random=known | {name: state})
+
+    return damage
+
+
 DAMAGE = {
     "empty": cut(0),
     "cut early": cut(0.1),
@@ -155,6 +165,10 @@ DAMAGE = {
     "shapes": lambda path: with_meta(path, shapes=None),
     "random": lambda path: with_meta(path, random=7),
     "random, in part": lambda path: with_meta(path, random={"python": [3, [1, 2], None]}),
+    "random of NumPy": random_of("numpy", ["MT19937", [1, 2], 0, 0, 0.0]),
+    "random of Keras": random_of("keras", [1, 2, 3]),
+    "random of Keras, negative": random_of("keras", [-1, 2]),
+    "random of the backend": random_of(BACKEND if BACKEND != "jax" else "keras", [1]),
 }
 
 
