@@ -77,6 +77,7 @@ OLDEST := .venv-oldest/bin/python
 	$(OLDEST) tests/oldest_versions.py > $@.new
 	$(OLDEST) -m pip install --quiet --requirement $@.new google-crc32c hypothesis pytest pytest-timeout pytest-xdist \
 	  scipy scikit-build-core nanobind cmake ninja
+	$(OLDEST) -m pip install --quiet --no-deps 'tf_keras==2.18.*'
 	mv $@.new $@
 
 .venv-oldest/build.stamp: .venv-oldest/pins.txt .venv-oldest/modules.txt $(NATIVE)

@@ -1,4 +1,4 @@
-"""One process of a training with Keras on JAX, which tells what it found. Run by test_ranks_on_jax.py."""
+"""One process of a training with Keras on JAX, which tells what it found. Run by test_ranks_apart.py."""
 
 import os
 
@@ -6,13 +6,7 @@ import jax
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
-jax.distributed.initialize(
-    f"127.0.0.1:{os.environ['MASTER_PORT']}",
-    WORLD,
-    RANK,
-    heartbeat_timeout_seconds=20,
-    shutdown_timeout_seconds=20,
-)
+jax.distributed.initialize(f"127.0.0.1:{os.environ['MASTER_PORT']}", WORLD, RANK)
 
 import keras  # noqa: E402  # It asks for devices when it is imported.
 import numpy as np  # noqa: E402
