@@ -40,10 +40,10 @@ FORCE:
 demo: setup
 	$(BIN)/penstock demo
 
-# Two at a time; the training runs, which are processes of their own, first. (Exit code 5: ARGS chose none of them.)
+# Two files at a time; the training runs, which are processes of their own, first (tests/conftest.py).
+SPREAD := -n 2 --dist loadgroup --no-loadscope-reorder
 test: setup
-	$(PYTEST) -m "not soak" -n 2 tests/feeds $(ARGS) || test $$? -eq 5
-	$(PYTEST) -m "not soak" -n 2 --dist loadfile --ignore=tests/feeds tests $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m "not soak" $(SPREAD) tests $(ARGS)
 
 quick: setup
 	$(PYTEST) -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)
@@ -85,9 +85,8 @@ OLDEST := .venv-oldest/bin/python
 	touch $@
 
 oldest: .venv-oldest/build.stamp
-	$(OLDEST) -m pytest -m "not soak" -n 2 --timeout=3600 -W default tests/feeds/keras $(ARGS) || test $$? -eq 5
-	$(OLDEST) -m pytest -m "not soak" -n 2 --dist loadfile --timeout=3600 -W default tests/core/test_optional.py \
-	  tests/sources tests/io $(ARGS) || test $$? -eq 5
+	$(OLDEST) -m pytest -m "not soak" $(SPREAD) --timeout=3600 -W default tests/feeds/keras tests/core/test_optional.py \
+	  tests/sources tests/io $(ARGS)
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -13,7 +13,8 @@ os.environ["KERAS_BACKEND"] = "jax"
 import jax
 
 # Before Keras is imported, which asks for the devices. On a cluster, initialize() finds the first three by itself. When
-# a process dies, the others end within the time of a heartbeat; the defaults are 100 and 300 seconds (JAX 0.5 takes neither).
+# a process dies, the others end within the time of a heartbeat; the defaults are 100 and 300 seconds (JAX 0.5 takes
+# neither).
 jax.config.update("jax_cpu_collectives_implementation", "gloo")  # for CPUs only
 jax.distributed.initialize(
     os.environ["COORDINATOR"],

@@ -25,6 +25,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # A shell that starts something in the background has it ignore Ctrl-C, and so would every child that a test strikes.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TESTS = Path(__file__).parent
+# Tests of frameworks take longest, and start processes of their own.
+STARTING = {"feeds", "examples", "ranks"}
+
 # How long a thread that was told to stop may take to do so.
 GRACE_SECONDS = 5.0
 
@@ -86,6 +90,16 @@ def leaked(before, after):
         for kind in after
         if after[kind] - before[kind]
     }
+
+
+@pytest.hookimpl(tryfirst=True)  # Before xdist looks for the groups.
+def pytest_collection_modifyitems(config, items):
+    """Let a file's tests run in one process, which share what it made, and begin with those that start others."""
+    items.sort(key=lambda item: not STARTING.intersection(item.path.relative_to(TESTS).parts))
+    if config.getoption("dist", "no") == "loadgroup":
+        for item in items:
+            if item.get_closest_marker("alone") is None:
+                item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(TESTS))))
 
 
 def pytest_collection_finish():
