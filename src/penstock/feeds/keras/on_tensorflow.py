@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import keras
+
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
 from penstock.feeds.keras.calls import Role
@@ -51,11 +53,24 @@ def check_strategy(epoch_iterator: Any, role: Role | None, node: Node) -> None:
         )
     if node.share is not None:
         check_share(node.share, strategy)
+        if role is None or role.call == "fit":
+            _check_gradients(strategy.num_replicas_in_sync)
     elif is_multi_worker(strategy):
         raise ValueError(
             f"under {name} every worker would be given all rows; say how they are shared:\n"
             "  wrong: ds.batch(60).to_keras()\n"
             '  right: ds.batch(60).distribute(uneven="pad").to_keras()'
+        )
+
+
+def _check_gradients(replicas: int) -> None:
+    """Raise if this Keras adds up the gradients of several replicas, and takes no mean of them."""
+    from keras.src.losses import loss
+
+    if replicas > 1 and not hasattr(loss, "scale_loss_for_distribution"):
+        raise ValueError(
+            f"Keras {keras.__version__} would take steps {replicas} times as long as on one device: it adds up the "
+            "gradients of replicas where their mean is due. Install keras>=3.8."
         )
 
 
