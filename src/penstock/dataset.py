@@ -1,12 +1,12 @@
 """The Dataset: rows and what happens to them, declared; nothing is read until it is iterated."""
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock.core.arguments import local_path, one_of, whole_number
 from penstock.core.digests import digest
+from penstock.core.seeds import checked_seed
 from penstock.engine.plan import Options
 from penstock.errors import user_site, user_sites, warn_user
 from penstock.memory import parse_nbytes
@@ -394,16 +394,6 @@ class Dataset(Outlets):
         node = stage.build(self.node)
         on_error = self.options.on_error
         return Dataset(node if on_error is None else node.with_errors(on_error), self.options)
-
-
-def checked_seed(seed: int | None) -> int:
-    """Return a seed that is a whole number below 2**63, drawn if there is none."""
-    if seed is None:
-        return int.from_bytes(os.urandom(8), "little") >> 1
-    number = whole_number("seed", seed, least=0)
-    if number >= 1 << 63:
-        raise ValueError(f"seed must be below 2**63, got {number}.")
-    return number
 
 
 _sites: Counter[str] = Counter()

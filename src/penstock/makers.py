@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.core.arguments import one_of, whole_number
 from penstock.core.lazy import lazy
 from penstock.core.rows import Node
-from penstock.dataset import Dataset, checked_seed
+from penstock.core.seeds import checked_seed
+from penstock.dataset import Dataset
 from penstock.engine.plan import Options
 from penstock.errors import user_site
 from penstock.sources.arrays import Arrays

@@ -3,6 +3,8 @@
 # ruff: noqa: E501  # Tables read best with a case a line.
 import itertools
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,9 @@ def test_devices_of_a_rank_share_its_rows_evenly() -> None:
         (lambda ds: ds.batch(4).cache().distribute(rank=0, world=2, uneven="drop"), "Leave it out before: batch"),
         (lambda ds: ds.batch(4, drop_remainder=True).map(lambda x, y: (x, y.sum())).distribute(rank=0, world=2), "its first axis is not that of the rows"),
         (lambda ds: ps.zip(ds.batch(4), ds.batch(8).repeat(2).take(26)).distribute(rank=0, world=2), "batches of one size, got 4 and 8"),
+        (lambda ds: ds.shuffle(seed=None).take(96).batch(4).distribute(rank=0, world=2), r"shuffle\(seed=\d+\) drew its seed, .* such as seed=0"),
+        (lambda ds: ps.mix([ds, ds], seed=None).batch(4).distribute(rank=0, world=2, uneven="drop"), "mix.* drew its seed"),
+        (lambda ds: ds.batch(4).shuffle(seed=None).distribute(rank=0, world=2, uneven="drop"), "drew its seed"),
         (lambda ds: _distributed(ds).shuffle(), r"shuffle\(seed=0\) can't follow distribute"),
         (lambda ds: _distributed(ds).filter(is_kept), "can't follow distribute"),
         (lambda ds: _distributed(ds).batch(2), "can't follow distribute"),
@@ -254,6 +259,16 @@ def test_what_can_not_be_dealt_is_told_when_the_chain_is_built(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         build(rows())
+
+
+def test_a_drawn_seed_is_one_of_all_ranks_if_it_was_handed_on() -> None:
+    ds = ps.from_arrays(Y[:96]).shuffle(seed=None).batch(4)
+    assert len(ds.distribute(rank=0, world=1)) == 24
+    code = "import pickle, sys; ds = pickle.load(sys.stdin.buffer); print(len(ds.distribute(rank=1, world=2)))"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(ds), capture_output=True, check=False
+    )
+    assert ended.stdout.split() == [b"24"], ended.stderr.decode()
 
 
 def _distributed(ds: ps.Dataset) -> ps.Dataset:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.evidence import Evidence
+from penstock.core.fingerprint import walk
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows
+from penstock.core.seeds import is_drawn_here
 from penstock.core.share import Share, Uneven
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageNode, StageRows
@@ -53,6 +55,8 @@ class Distribute(Stage):
     def build(self, node: Node) -> Node:
         """Return this rank's part of the batches of `node`."""
         self.refuse_after(node)
+        if self.world > 1:
+            _refuse_drawn_seeds(node)
         batches = _batches_of(node)
         share = self._share({one.stage.batch_size for one in batches})
         self._check_uneven(batches)
@@ -137,6 +141,16 @@ class Distribute(Stage):
     def fingerprint(self) -> Any:
         """Return its name and what it does with a short batch; never the rank or the world."""
         return ["distribute", self.uneven]
+
+
+def _refuse_drawn_seeds(node: Node) -> None:
+    for one in walk(node):
+        giver = getattr(one, "mixing", getattr(one, "stage", None))
+        if is_drawn_here(getattr(giver, "seed", None)):
+            raise ValueError(
+                f"{one.describe()} drew its seed, and so does every rank: each would have another order, so that rows "
+                "are lost and repeated. Give all ranks one, such as seed=0."
+            )
 
 
 def _batches_of(node: Node) -> list[BatchedRows | BatchedFlow]:
