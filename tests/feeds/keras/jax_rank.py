@@ -1,6 +1,7 @@
 """One process of a training with Keras on JAX, which tells what it found. Run by test_ranks_apart.py."""
 
 import os
+import tempfile
 
 import jax
 
@@ -28,13 +29,36 @@ def trained(feed):
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
     history = model.fit(feed, epochs=3, verbose=0).history
     figures = model.evaluate(feed, verbose=0)
+    predicted = model.predict(feed, verbose=0)
     weights = [np.asarray(w.value.addressable_data(0)).tolist() for w in model.weights]
-    return {"history": history, "weights": weights, "figures": figures}
+    written = []
+    if RANK == WORLD - 1:  # Nobody else is needed.
+        with tempfile.TemporaryDirectory() as folder:
+            feed.predict_to(f"{folder}/out.npy", model)
+            written = np.load(f"{folder}/out.npy").tolist()
+    return {
+        "history": history,
+        "weights": weights,
+        "figures": figures,
+        "predicted": predicted.tolist(),
+        "written": written,
+    }
 
 
 def refused(ds):
     try:
         trained(ds.to_keras())
+    except ps.SpecMismatchError as error:
+        return str(error)
+
+
+def evaluated_in_odd_batches():
+    """Return the error of `evaluate` if two devices can't share the last batch."""
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    short = dataset(97).distribute(rank=RANK, world=WORLD, uneven="pad")
+    try:
+        model.evaluate(short.to_keras(), verbose=0)
     except ps.SpecMismatchError as error:
         return str(error)
 
@@ -58,6 +82,7 @@ def main():
         told["errors"] = {
             "fewer": refused(part.map(lambda x, y: (x[:2], y[:2]))),
             "short": refused(dataset(98).distribute(rank=RANK, world=WORLD, uneven="pad")),
+            "evaluated": evaluated_in_odd_batches(),
             "odd": refused(dataset().unbatch().batch(6).distribute(rank=RANK, world=WORLD)),
         }
     tell(told)

@@ -38,6 +38,7 @@ from penstock.feeds.keras.ranks_apart import (
     even_batches,
     is_apart,
     shared_in_fit,
+    take_own_outputs,
     warn_of_training_apart,
 )
 from penstock.feeds.leafwise import Convert, chained, leafwise
@@ -135,10 +136,8 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
         """Return an iterator over batches, `super_batch` of them at a time; JAX takes aligned memory without a copy."""
-        batches = self._batches(None)
-        share = self._node.share
-        if share is not None and share.world > 1:
-            batches = even_batches(batches, share)
+        take_own_outputs(self._epochs.reader())
+        batches = even_batches(self._batches(None), self._node.share)
         if not super_batch:
             return batches
         import jax.numpy as jnp

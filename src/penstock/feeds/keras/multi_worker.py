@@ -17,6 +17,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 
 from penstock.core.arrays import Array
 from penstock.feeds.keras import calls as keras_calls
+from penstock.feeds.keras.outputs import change_batches
 from penstock.feeds.tf.strategies import is_multi_worker, local_replicas
 
 LAST_BROKEN = (3, 16)
@@ -84,11 +85,14 @@ def in_row_order(outputs: Any, *, strategy: Any) -> None:
     """Put the rows of each batch of `predict` into the order of the dataset, in place."""
     replicas = local_replicas(strategy)
     world = strategy.num_replicas_in_sync // replicas
-    for batches in _lists(outputs):
-        for number, batch in enumerate(batches):
-            if batch.shape.rank:
-                order = np.argsort(rows_as_given(int(tf.shape(batch)[0]), world, replicas))
-                batches[number] = tf.gather(batch, order)
+
+    def ordered(batch: Any) -> Any:
+        if not batch.shape.rank:
+            return batch
+        order = np.argsort(rows_as_given(int(tf.shape(batch)[0]), world, replicas))
+        return tf.gather(batch, order)
+
+    change_batches(outputs, ordered)
 
 
 def rows_as_given(num_rows: int, world: int, replicas: int) -> Array:
@@ -100,13 +104,3 @@ def rows_as_given(num_rows: int, world: int, replicas: int) -> Array:
             size = -(-len(rows) // replicas)
             parts.append(rows[replica * size : (replica + 1) * size])
     return np.concatenate(parts)
-
-
-def _lists(outputs: Any) -> list[list[Any]]:
-    """Return the lists of batches in a nest: one for each output of a model."""
-    if outputs is None:
-        return []
-    if isinstance(outputs, list) and (not outputs or tf.is_tensor(outputs[0])):
-        return [outputs]
-    parts = outputs.values() if isinstance(outputs, dict) else outputs
-    return [found for part in parts for found in _lists(part)]

@@ -90,6 +90,8 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
 
 def _predict_on_batch(model: Any) -> Convert:
     """Return the function that predicts for one batch, on this process' first device."""
+    if keras.backend.backend() == "jax" and keras.distribution.distribution() is not None:
+        return _predict_on_one_device(model)
     strategy = getattr(model, "distribute_strategy", None)
     if strategy is None or strategy.num_replicas_in_sync == 1:
         predict: Convert = model.predict_on_batch
@@ -99,6 +101,23 @@ def _predict_on_batch(model: Any) -> Convert:
     # Under a strategy predict_on_batch predicts the whole batch on each device, and gives it as often.
     step = tf.function(model.predict_step, reduce_retracing=True)
     return lambda x: tf.nest.map_structure(lambda output: output.numpy(), step((x,)))
+
+
+def _predict_on_one_device(model: Any) -> Convert:
+    """Return the function for JAX under keras.distribution: other devices, and other processes, are not asked."""
+    import jax
+
+    def here(variables: list[Any]) -> list[Any]:
+        if not all(each.value.is_fully_replicated for each in variables):
+            raise ValueError(
+                "predict_to computes on one device, and the weights of this model are spread over several; use a model "
+                "whose layout keeps them whole, such as one loaded without keras.distribution."
+            )
+        return [each.value.addressable_data(0) for each in variables]
+
+    state = (here(model.trainable_variables), here(model.non_trainable_variables))
+    step = jax.jit(model.predict_step)
+    return lambda x: jax.tree.map(np.asarray, step(state, (x,))[0])
 
 
 def _as_nest(outputs: Any) -> Any:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import keras
+import numpy as np
 
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.core.share import Share
 from penstock.errors import SpecMismatchError, warn_user
+from penstock.feeds.keras.outputs import change_batches
 from penstock.outlets import Outlets
 from penstock.stages.distribute import Distribute
 
@@ -47,35 +49,84 @@ def warn_of_training_apart(node: Node) -> None:
         )
 
 
-def even_batches(batches: Iterator[Any], share: Share) -> Iterator[Any]:
-    """Yield batches for `fit` on JAX, which makes one array of those of all ranks, and compares nothing.
+def even_batches(batches: Iterator[Any], share: Share | None) -> Iterator[Any]:
+    """Return batches for JAX, which makes one array of those of all ranks, and compares nothing.
 
     Raises:
         SpecMismatchError: A batch does not have as many rows as those of the other ranks, or can't be spread.
     """
-    has_short = share.uneven == "pad" and not share.static
     devices = _local_devices()
+    is_one = share is None or share.world == 1
+    return batches if is_one and devices == 1 else _checked(batches, share, devices)
+
+
+def _checked(batches: Iterator[Any], share: Share | None, devices: int) -> Iterator[Any]:
     for batch in batches:
         rows = {len(leaf) for leaf in flatten(batch)[0]}
+        if share is not None and share.world > 1:
+            _check_rows(rows, share)
         size = max(rows)
-        if len(rows) > 1 or not (
-            size == share.local_size or (has_short and size < share.local_size)
-        ):
-            raise SpecMismatchError(
-                f"a batch has {' and '.join(map(str, sorted(rows)))} rows, and each of {share.world} ranks gives "
-                f"{share.local_size}: functions on batches must keep the number of rows."
-            )
         if size % devices:
-            cure = "fill it up to a whole one: static=True in distribute"
-            if size == share.local_size:
-                step = devices * share.world
-                above = -(-share.batch_size // step) * step
-                cure = f"the global batch must divide by {step}: batch({above})"
             raise SpecMismatchError(
-                f"a batch of this rank has {size} rows, and keras.distribution spreads them over {devices} devices "
-                f"here; {cure}."
+                f"a batch of this process has {size} rows, and keras.distribution spreads them over {devices} devices "
+                f"here; {_cure(size, devices, share)}."
             )
         yield batch
+
+
+def _check_rows(rows: set[int], share: Share) -> None:
+    has_short = share.uneven == "pad" and not share.static
+    size = max(rows)
+    if len(rows) > 1 or not (size == share.local_size or (has_short and size < share.local_size)):
+        raise SpecMismatchError(
+            f"a batch has {' and '.join(map(str, sorted(rows)))} rows, and each of {share.world} ranks gives "
+            f"{share.local_size}: functions on batches must keep the number of rows."
+        )
+
+
+def _cure(size: int, devices: int, share: Share | None) -> str:
+    if share is None or share.world == 1:
+        # All rows are read here, also if this is one of several ranks that evaluate.
+        return (
+            "batches to evaluate or to predict must divide by that, too, or be left out: by drop_remainder=True in "
+            'batch, or uneven="drop" in distribute'
+        )
+    if size < share.local_size:
+        return "fill it up to a whole one: static=True in distribute"
+    step = devices * share.world
+    above = -(-share.batch_size // step) * step
+    return f"the global batch must divide by {step}: batch({above})"
+
+
+def take_own_outputs(reader: Any) -> None:
+    """Let `predict` on JAX give the outputs of this process' rows, where arrays are those of several processes.
+
+    Keras (3.15) fails there: it asks for the rows of all, and those of others are not here.
+    """
+    import jax
+
+    if jax.process_count() == 1 or reader is None or reader.role.call != "predict":
+        return
+    if reader.owner.steps_per_execution > 1:
+        raise ValueError(
+            "predict can't run several steps at once in several processes of JAX, got steps_per_execution="
+            f"{reader.owner.steps_per_execution}; leave it out of compile()."
+        )
+    reader.on_outputs = lambda outputs: change_batches(outputs, _own_rows)
+
+
+def _own_rows(batch: Any) -> Any:
+    """Return the rows of a global array that this process gave: its devices have them, in their order."""
+    if not batch.ndim or batch.is_fully_addressable:
+        return batch
+    if batch.is_fully_replicated:
+        import jax
+
+        size = len(batch) // jax.process_count()
+        start = size * jax.process_index()
+        return np.asarray(batch.addressable_data(0))[start : start + size]
+    parts = {shard.index[0].start or 0: shard.data for shard in batch.addressable_shards}
+    return np.concatenate([np.asarray(parts[start]) for start in sorted(parts)])
 
 
 def _local_devices() -> int:
