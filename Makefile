@@ -41,7 +41,7 @@ demo: setup
 	$(BIN)/penstock demo
 
 # Two files at a time; the training runs, which are processes of their own, first (tests/conftest.py).
-SPREAD := -n 2 --dist loadgroup --no-loadscope-reorder
+SPREAD := -n 2 --dist loadscope --no-loadscope-reorder
 test: setup
 	$(PYTEST) -m "not soak" $(SPREAD) tests $(ARGS)
 

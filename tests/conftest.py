@@ -28,6 +28,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 TESTS = Path(__file__).parent
 # Tests of frameworks take longest, and start processes of their own.
 STARTING = {"feeds", "examples", "ranks"}
+# Files of long tests that share nothing.
+SPREAD = ("feeds/keras/test_feed.py", "feeds/keras/test_checkpoint.py")
 
 # How long a thread that was told to stop may take to do so.
 GRACE_SECONDS = 5.0
@@ -92,14 +94,24 @@ def leaked(before, after):
     }
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist looks for the groups.
-def pytest_collection_modifyitems(config, items):
-    """Let a file's tests run in one process, which share what it made, and begin with those that start others."""
+def pytest_collection_modifyitems(items):
+    """Begin with tests that start processes: they take longest."""
     items.sort(key=lambda item: not STARTING.intersection(item.path.relative_to(TESTS).parts))
-    if config.getoption("dist", "no") == "loadgroup":
-        for item in items:
-            if item.get_closest_marker("alone") is None:
-                item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(TESTS))))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadscope`, give each process a file at a time: what a file made for its tests is not made twice."""
+    if config.option.dist != "loadscope":
+        return None
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return nodeid if file.endswith(SPREAD) else file
+
+    return ByFile(config, log)
 
 
 def pytest_collection_finish():

@@ -23,10 +23,23 @@ QUIET = {
 }
 
 
+def free_ports(count):
+    """Return ports that nobody uses now, all of them different."""
+    with contextlib.ExitStack() as taken:
+        found = [taken.enter_context(socket.socket()) for _ in range(count)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]
+
+
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    return free_ports(1)[0]
+
+
+def _environment(changes):
+    """Return the variables for a process: those here, and what is to be other; None is none."""
+    changed = os.environ | QUIET | changes
+    return {name: str(value) for name, value in changed.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ def tell(value):
 class Group:
     """Processes that run at the same time. Whatever becomes of the test, none of them outlives `with`."""
 
-    def __init__(self, commands, environments):
+    def __init__(self, commands, environments, folder=None):
         # Closed by `__exit__`.
         self._errors = [tempfile.TemporaryFile("w+") for _ in commands]  # noqa: SIM115
         self._lines = [[] for _ in commands]
@@ -62,7 +75,8 @@ class Group:
         self.processes = [
             subprocess.Popen(
                 command,
-                env=os.environ | QUIET | {name: str(value) for name, value in environment.items()},
+                env=_environment(environment),
+                cwd=folder,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

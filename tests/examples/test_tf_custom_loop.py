@@ -1,11 +1,9 @@
 """examples/tf_custom_loop.py: on the devices of one process, and on workers."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from tests.feeds.tf.tf_workers import LIMIT, ROOT, environment, finish, start
+from tests.feeds.tf.tf_workers import ROOT, alone, outputs, start
 
 pytest.importorskip("tensorflow")
 
@@ -18,22 +16,8 @@ def losses(output):
 
 
 def test_two_devices_and_two_workers_have_the_losses_of_one_device():
-    found = []
-    for devices in (1, 2):
-        command = [sys.executable, str(SCRIPT), "--devices", str(devices)]
-        ended = subprocess.run(
-            command,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr[-5000:]
-        found.append(losses(ended.stdout))
-    for code, output, errors in finish(start(SCRIPT, 2)):
-        assert code == 0, errors[-5000:]
-        found.append(losses(output))
+    found = [losses(outputs(alone(SCRIPT, "--devices", devices))[0]) for devices in (1, 2)]
+    found += map(losses, outputs(start(SCRIPT, 2)))
     assert len(found[0]) == 3
     for each in found[1:]:
         assert each == pytest.approx(found[0], rel=1e-4)

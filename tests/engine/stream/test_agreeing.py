@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ranks.rank_processes import free_ports
+from tests.processes import free_ports
 
 import penstock as ps
 

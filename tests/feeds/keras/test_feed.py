@@ -27,7 +27,6 @@ def environment(backend):
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("backend", BACKENDS)

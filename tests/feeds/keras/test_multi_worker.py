@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.feeds.tf.tf_workers import results, start
+from tests.feeds.tf.tf_workers import remembered, results, start
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
@@ -21,18 +21,16 @@ trains_as_one = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Return a function that gives what each of so many workers has found: all checks share these processes."""
-    known = {}
 
     def run(count):
-        if count not in known:
-            folder = tmp_path_factory.mktemp("workers")
-            known[count] = results(start(CHECKS, count, folder))
-            for rank, one in enumerate(known[count]):
-                if "pad" in one:
-                    one["predicted"] = np.load(folder / f"rank{rank}.npy")
-        return known[count]
+        folder = tmp_path_factory.mktemp("workers")
+        found = results(start(CHECKS, count, folder))
+        for rank, one in enumerate(found):
+            if "pad" in one:
+                one["predicted"] = np.load(folder / f"rank{rank}.npy")
+        return found
 
-    return run
+    return remembered(run)
 
 
 @pytest.fixture(params=[2, 3])

@@ -1,13 +1,11 @@
 """MirroredStrategy with 2 and 4 devices: losses, weights, figures and outputs of one device."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.feeds.tf.loop_of_one import trained_by_one
-from tests.feeds.tf.tf_workers import ROOT, environment, results
+from tests.feeds.tf.tf_workers import alone, remembered, results
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
@@ -19,23 +17,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Return a function that gives what a process with so many devices has found: their number is fixed once."""
-    known = {}
 
     def run(count):
-        if count not in known:
-            folder = tmp_path_factory.mktemp("mirrored")
-            process = subprocess.Popen(
-                [sys.executable, str(CHECKS), str(count), str(folder)],
-                env=environment(),
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            known[count] = results([process])[0]
-        return known[count]
+        return results(alone(CHECKS, count, tmp_path_factory.mktemp("mirrored")))[0]
 
-    return run
+    return remembered(run)
 
 
 @pytest.fixture(params=[2, 4])

@@ -1,80 +1,62 @@
-"""Runs a script in several processes that find each other by TF_CONFIG, as on several machines."""
+"""Runs a script of TensorFlow in one process, or in several that find each other by TF_CONFIG, as on machines."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.processes import Group, free_ports
 
 ROOT = Path(__file__).parents[3]
 LIMIT = 400
 """Seconds until processes that have not ended are killed, and shown."""
-
-
-def environment(**more):
-    # Few threads: processes that share few cores spend their time waiting for each other.
-    return (
-        os.environ
-        | {
-            "KERAS_BACKEND": "tensorflow",
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_NUM_INTRAOP_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        | more
-    )
+# Few threads: processes that share few cores spend their time waiting for each other.
+ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONPATH": ROOT,
+    "TF_NUM_INTRAOP_THREADS": 1,
+    "TF_CONFIG": None,
+}
 
 
 def clusters(count):
     """Return the TF_CONFIG of each of so many workers."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     tasks = [{"type": "worker", "index": index} for index in range(count)]
     return [json.dumps({"cluster": {"worker": addresses}, "task": task}) for task in tasks]
 
 
 def start(script, count, *arguments):
     """Return the processes of `count` workers."""
-    return [
-        subprocess.Popen(
-            [sys.executable, str(script), *map(str, arguments)],
-            env=environment(TF_CONFIG=config),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for config in clusters(count)
-    ]
+    command = [sys.executable, str(script), *map(str, arguments)]
+    environments = [ENVIRONMENT | {"TF_CONFIG": config} for config in clusters(count)]
+    return Group([command for _ in environments], environments, ROOT)
 
 
-def finish(processes, limit=LIMIT):
-    """Return (return code, output, errors) of each process; whoever has not ended by the limit is killed."""
-    end = time.monotonic() + limit
-    ended = []
-    for process in processes:
-        try:
-            output, errors = process.communicate(timeout=max(1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, errors = process.communicate()
-            errors += f"\n(killed: it had not ended after {limit} seconds)"
-        ended.append((process.returncode, output, errors))
-    return ended
+def alone(script, *arguments):
+    """Return a process by itself."""
+    return Group([[sys.executable, str(script), *map(str, arguments)]], [ENVIRONMENT], ROOT)
+
+
+def outputs(processes):
+    """Return what each process has printed; fail with all outputs if one has failed."""
+    with processes as group:
+        ended = group.wait(LIMIT)
+        assert all(one.returncode == 0 for one in ended), group.shown()
+    return [one.output for one in ended]
 
 
 def results(processes):
-    """Return what each process has printed last, a line of JSON; fail with all outputs if one has failed."""
-    ended = finish(processes)
-    shown = "\n".join(
-        f"-- {rank}: {code}\n{out[-3000:]}\n{err[-5000:]}"
-        for rank, (code, out, err) in enumerate(ended)
-    )
-    assert all(code == 0 for code, _, _ in ended), shown
-    return [json.loads(output.splitlines()[-1]) for _, output, _ in ended]
+    """Return what each process has printed last, a line of JSON."""
+    return [json.loads(output.splitlines()[-1]) for output in outputs(processes)]
+
+
+def remembered(run):
+    """Return a function that gives what `run` gave for the same number before."""
+    known = {}
+
+    def get(count):
+        if count not in known:
+            known[count] = run(count)
+        return known[count]
+
+    return get
