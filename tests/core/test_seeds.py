@@ -1,8 +1,9 @@
 """Seeds: numbers of 63 bits, given or drawn, and a drawn one knows who drew it."""
 
 import copy
-import os
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,16 @@ def test_a_drawn_seed_is_that_of_its_process_however_it_is_handed_on():
         assert is_drawn_here(handed)
 
 
-def test_a_drawn_seed_is_not_that_of_a_child():
+def test_a_drawn_seed_is_not_that_of_another_process():
     seed = checked_seed(None)
-    child = os.fork()
-    if child == 0:
-        os._exit(int(is_drawn_here(seed)))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    code = "import pickle, sys; sys.exit(is_drawn_here(pickle.load(sys.stdin.buffer)))"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"from penstock.core.seeds import is_drawn_here; {code}"],
+        input=pickle.dumps(seed),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
 
 
 @pytest.mark.parametrize(
