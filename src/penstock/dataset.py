@@ -299,12 +299,14 @@ class Dataset(Outlets):
         """
         if uneven is not None:
             one_of("uneven", uneven, ("drop", "pad"))
+        if not isinstance(static, bool):
+            raise TypeError(f"static must be True or False, got {static!r}.")
         if static and uneven != "pad":
             raise ValueError(
                 'static=True fills a short batch up: it needs uneven="pad", '
                 f"got uneven={uneven!r}. Without it all batches are whole."
             )
-        return self._with(placed(rank, world, uneven, static=bool(static)))
+        return self._with(placed(rank, world, uneven, static=static))
 
     def enumerate(self, start: int = 0) -> "Dataset":
         """Return (number, row) pairs, the number an int64 that begins with `start`.

@@ -119,6 +119,13 @@ class _Recorded:
         return memory
 
 
+def repeated(tops: tuple[int, ...], times: int) -> tuple[int, ...]:
+    """Return the bytes of the 1, 2, 4, ... largest rows, if every row is there up to `times` times."""
+    while tops and times > 1:
+        tops, times = (tops[0], *(2 * nbytes for nbytes in tops)), -(-times // 2)
+    return tops
+
+
 def allocate_block(
     fields: Sequence[Field], num_rows: int, allocate: Allocate, *, aligned: bool
 ) -> Block:

@@ -19,6 +19,7 @@ from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
 from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
+from penstock.core.residues import Residue
 from penstock.core.resources import Resources
 from penstock.core.share import Share
 from penstock.core.sizes import Sizes
@@ -327,8 +328,8 @@ class Rows(Node):
         """Do the work of `read_runs`."""
         self.fill(run_rows(runs), out, context)
 
-    def narrowed(self, residue: int, modulus: int) -> "Rows":
-        """Return the same rows, under the same numbers, of which only those with `row % modulus == residue` are read.
+    def narrowed(self, wanted: Residue) -> "Rows":
+        """Return the same rows, under the same numbers, of which only the wanted ones are read.
 
         So a shuffle need not load the others. Any row can still be read: it only costs more.
         """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from penstock.stages.base.stage import Stage, StageFlow, StageRows
 class Batch(Stage):
     """Batches of `batch_size` rows; the last may be shorter unless it is dropped."""
 
+    makes_batches: ClassVar[bool] = True
     batch_size: int
     drop_remainder: bool = False
 

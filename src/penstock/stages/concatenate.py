@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.grains import coarsest
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -77,13 +78,13 @@ class ConcatenatedRows(_Concatenated, Rows):
             else:
                 read_part(node, index[slots] + start, out.at(slots), self.fields, context)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over inputs of which only those are read that are wanted."""
         starts = self.starts.tolist()
         return over(
             self,
             [
-                node.narrowed((residue - start) % modulus, modulus)
+                node.narrowed(wanted.shifted(-start))
                 for node, start in zip(self.nodes, starts, strict=False)
             ],
         )

@@ -12,6 +12,7 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import flatten, tuple_of
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     Context,
     Cursor,
@@ -92,9 +93,9 @@ class EnumeratedRows(StageRows):
         super().__init__(stage, node)
         _add_number(self)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed likewise."""
-        return self.over(self.input.narrowed(residue, modulus))
+        return self.over(self.input.narrowed(wanted))
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows, and write their numbers beside them."""

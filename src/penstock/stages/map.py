@@ -13,6 +13,7 @@ from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, flatten
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -243,9 +244,9 @@ class MappedRows(StageRows):
         self.calls_functions = True
         self.weighs_rows = False
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed likewise."""
-        return self.over(self.input.narrowed(residue, modulus))
+        return self.over(self.input.narrowed(wanted))
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of the input, and run the function on each."""

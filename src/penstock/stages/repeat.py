@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.core.blocks import Block
+from penstock.core.fields import repeated
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -51,9 +53,14 @@ class Repeat(Stage):
             raise ValueError(f"{self.describe()} makes {rows * self.count} rows, more than 2**62.")
         return rows * self.count
 
+    @property
+    def epochs(self) -> int:
+        """How many epochs of the stages before it one of its own has."""
+        return _PASSES if self.count is None else self.count
+
     def epoch(self, epoch: int, number: int) -> int:
         """Return the epoch that pass `number` is for the stages before it."""
-        return epoch * (_PASSES if self.count is None else self.count) + number
+        return epoch * self.epochs + number
 
     def describe(self) -> str:
         """Return the call that made it."""
@@ -62,11 +69,6 @@ class Repeat(Stage):
     def fingerprint(self) -> Any:
         """Return its name and arguments."""
         return ["repeat", self.count]
-
-
-def _twice(tops: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the bytes of the 1, 2, 4, ... largest rows, if every row is there twice."""
-    return (tops[0], *(2 * nbytes for nbytes in tops)) if tops else ()
 
 
 class RepeatedRows(StageRows):
@@ -78,7 +80,7 @@ class RepeatedRows(StageRows):
         super().__init__(stage, node)
         self.num_rows = stage.num_rows(node.num_rows) or 0
         # A block may reach into the next pass, and have the largest rows twice.
-        self.fields = tuple(replace(f, tops=_twice(f.tops)) for f in node.fields)
+        self.fields = tuple(replace(f, tops=repeated(f.tops, 2)) for f in node.fields)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read pass by pass where passes differ, all rows at once where they don't."""
@@ -98,11 +100,10 @@ class RepeatedRows(StageRows):
             inner = context.of_epoch(self.stage.epoch(context.epoch, number))
             self.input.read(positions[slots], out.at(slots), inner)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
-        """Return the same rows over a narrowed input, if the rows wanted of every pass are the same."""
-        if self.input.num_rows % modulus:
-            return self
-        return self.over(self.input.narrowed(residue, modulus))
+    def narrowed(self, wanted: Residue) -> Rows:
+        """Return the same rows over an input of which the rows of each pass are read that are wanted of it."""
+        passes = wanted.in_passes(self.stage.epochs, self.input.num_rows)
+        return self.over(self.input.narrowed(passes))
 
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from, and in which pass."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.grains import grouped
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -77,11 +78,10 @@ class ShardedRows(StageRows):
         """Return the strided row numbers."""
         return as_index(rows) * self.stage.num_shards + self.stage.index
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input of which the rows between them are not read, either."""
-        number = self.stage.num_shards
-        inner = self.input.narrowed(residue * number + self.stage.index, modulus * number)
-        return self.over(inner)
+        inner = wanted.dealt(self.stage.num_shards, self.stage.index)
+        return self.over(self.input.narrowed(inner))
 
 
 class ShardedFlow(CopyingFlow):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     Context,
     Cursor,
@@ -61,9 +62,9 @@ class RowsAfterSkip(StageRows):
         """Return row numbers past the skipped ones."""
         return shifted(rows, self.first)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed to those."""
-        return self.over(self.input.narrowed((residue + self.first) % modulus, modulus))
+        return self.over(self.input.narrowed(wanted.shifted(self.first)))
 
 
 class FlowAfterSkip(CopyingFlow):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -51,9 +52,9 @@ class TakenRows(StageRows):
         if stage.count >= 0:
             self.num_rows = min(stage.count, node.num_rows)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed likewise."""
-        return self.over(self.input.narrowed(residue, modulus))
+        return self.over(self.input.narrowed(wanted))
 
 
 class TakenFlow(StageFlow):

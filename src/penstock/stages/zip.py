@@ -7,6 +7,7 @@ from typing import Any
 from penstock.core.blocks import Block
 from penstock.core.fingerprint import walk
 from penstock.core.nest import tuple_of
+from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
@@ -104,9 +105,9 @@ class ZippedRows(_Zipped, Rows):
         for node, part in self._parts(out):
             node.read_runs(runs, part, context)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over inputs that are narrowed likewise."""
-        return over(self, [node.narrowed(residue, modulus) for node in self.nodes])
+        return over(self, [node.narrowed(wanted) for node in self.nodes])
 
     def _parts(self, out: Block) -> Iterator[tuple[Rows, Block]]:
         """Yield each input with its columns of a block."""

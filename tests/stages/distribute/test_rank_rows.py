@@ -56,7 +56,7 @@ def test_ranks_share_the_blocks_of_a_window_out_among_them(batches: ps.Dataset) 
     for residue in range(64):
         part = batches.distribute(rank=residue, world=WORLD, uneven="drop").node
         (shuffle,) = (node for node in _chain(part) if isinstance(node, WindowedRows))
-        assert (shuffle.residue, shuffle.modulus) == (residue, 64)
+        assert (shuffle.wanted.of(0), shuffle.modulus) == (residue, 64)
         window = shuffle.layout(0).window(number)
         assert window.num_rows == len(window.table)  # None of them is another rank's.
         seen += window.blocks.tolist()

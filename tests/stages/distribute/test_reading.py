@@ -44,7 +44,7 @@ def notes(ds: ps.Dataset) -> str:
     return "\n".join(ds.explain().notes)
 
 
-@pytest.mark.parametrize("rest", ["", "map", "take", "zip"])
+@pytest.mark.parametrize("rest", ["", "map", "take", "zip", "repeat", "passes"])
 @pytest.mark.parametrize("world", [2, 3, 4, 8, 12])
 def test_a_windowed_shuffle_reads_the_blocks_of_its_rank(file: Path, world: int, rest: str) -> None:
     ds = ps.from_files(file).shuffle(window=WINDOW)
@@ -54,7 +54,11 @@ def test_a_windowed_shuffle_reads_the_blocks_of_its_rank(file: Path, world: int,
         ds = ds.skip(5).take(NUM_ROWS - 10)
     elif rest == "zip":
         ds = ps.zip(ds, ds)
-    files = 2 if rest == "zip" else 1
+    elif rest == "repeat":  # 100,003 is prime: each pass of a rank has other rows than its first.
+        ds = ds.repeat(2)
+    elif rest == "passes":
+        ds = ds.repeat().take(2 * NUM_ROWS)
+    files = 2 if rest in ("zip", "repeat", "passes") else 1
     ds = ds.batch(96).distribute(rank=world - 1, world=world, uneven="pad")
     nbytes, _ = counted(ds)
     assert nbytes <= files * (1.1 * NBYTES / world + WINDOW)
@@ -86,6 +90,80 @@ def test_an_exact_shuffle_reads_all_and_scatters_its_own(file: Path, world: int)
     assert NBYTES * 0.99 / world <= written <= NBYTES * 1.01 / world + 4096
     assert nbytes <= NBYTES * (1 + 1 / world) * 1.02
     assert f"writes its own 1/{world} to scratch" in notes(ds)
+
+
+def test_an_exact_shuffle_of_several_passes_scatters_its_own_of_each(file: Path) -> None:
+    ds = ps.from_files(file).shuffle(exact=True, window=WINDOW)
+    passes = ds.repeat(2).batch(80).distribute(rank=1, world=4, uneven="drop")
+    assert counted(passes)[1] <= 2 * NBYTES * 1.01 / 4 + 4096
+    shard = ds.shard(2, 0).batch(80).distribute(rank=1, world=4, uneven="drop")
+    assert counted(shard)[1] <= NBYTES * 1.01 / 8 + 4096
+    assert "writes its own 1/8 to scratch" in notes(shard)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda ds: ps.mix([ds, ds], seed=0),
+        lambda ds: ds.window(2),
+        lambda ds: ds.batch(7).unbatch(),
+        lambda ds: ds.shuffle(seed=1, window=WINDOW),
+    ],
+)
+def test_a_stage_between_that_needs_all_blocks_is_told(
+    file: Path, between: Callable[[ps.Dataset], ps.Dataset]
+) -> None:
+    ds = between(ps.from_files(file).shuffle(window=WINDOW)).batch(96)
+    found = notes(ds.distribute(rank=1, world=4, uneven="drop"))
+    assert "a stage between shuffle and batch needs rows of all blocks" in found, found
+
+
+def test_what_is_read_of_each_input_is_told_with_its_name(file: Path) -> None:
+    parts = [ps.from_files(file).shuffle(window=WINDOW), ps.from_files(file)]
+    for joined in (ps.concatenate(*parts), ps.zip(*parts)):
+        ds = joined.batch(96).distribute(rank=1, world=4, uneven="drop")
+        found = notes(ds)
+        assert re.search(r"shuffle\(.*\): this rank loads .* 1/4 of the data", found), found
+        assert re.search(r"from_files\(.*\): in the order of the files .* all bytes", found), found
+        assert 1.2 * NBYTES <= counted(ds)[0] <= 1.35 * NBYTES
+
+
+def test_a_cache_is_told_as_what_it_is(file: Path, tmp_path: Path) -> None:
+    ds = ps.from_files(file)
+    flow = ds.filter(lambda x: True)
+    for chain, text in [
+        (flow.cache(tmp_path / "a").shuffle(), "one rank fills the cache"),
+        (flow.cache().shuffle(), "keeps them in its memory; .cache(path) is filled by one rank"),
+        (ds.cache().shuffle(), "every rank reads all rows once, and keeps them in its memory"),
+        (ds.cache(tmp_path / "b"), "one rank reads all rows to fill the cache"),
+    ]:
+        found = notes(chain.batch(96).distribute(rank=1, world=4, uneven="drop"))
+        assert text in found, found
+
+
+@pytest.mark.parametrize("world", [2, 4, 5])
+@pytest.mark.parametrize("fields", [1, 3])
+@pytest.mark.parametrize("width", [100, 9_000, 17_000, 70_000])
+def test_what_is_told_of_rows_in_the_order_of_files_is_what_is_read(
+    tmp_path: Path, width: int, fields: int, world: int
+) -> None:
+    rows = 12_000_000 // width // 60 * 60
+    for number in range(fields):
+        np.save(tmp_path / f"{number}.npy", np.zeros((rows, width), "u1"))
+    parts = [ps.from_files(tmp_path / f"{number}.npy") for number in range(fields)]
+    ds = ps.zip(*parts) if fields > 1 else parts[0]
+    ds = ds.batch(60).distribute(rank=1, world=world)
+    share = counted(ds)[0] / (fields * rows * width)
+    found = notes(ds)
+    if "reads all bytes" in found:
+        assert 0.9 < share < 1.1, found
+    elif f"from 1/{world} to all" in found:
+        assert 0.9 / world < share < 1.1, found
+    else:
+        assert f"this rank reads 1/{world} of the bytes" in found, found
+        assert share < 1.1 / world, found
+    is_cure_told = "in the order of the files" in found and 192 % world == 0
+    assert (f"shuffle() of more than a window of rows reads 1/{world}." in found) == is_cure_told
 
 
 def test_in_the_order_of_the_file_small_rows_are_read_with_those_between_them(file: Path) -> None:

@@ -97,6 +97,9 @@ BATCHED: dict[str, Build] = {
     "file": lambda path: saved(path).batch(120),
     "file, windows": lambda path: saved(path).shuffle(window=3000).batch(120),
     "file, windows, taken from": lambda path: saved(path).shuffle(window=3000).skip(7).take(2000).batch(120),
+    "file, windows, in shards": lambda path: saved(path).shuffle(window=3000).shard(3, 1).repeat(2).skip(1).batch(120),
+    "file, windows, one after the other": lambda path: ps.concatenate(saved(path).shuffle(window=3000), saved(path)).repeat(2).batch(120),
+    "file, exact, twice": lambda path: saved(path).shuffle(exact=True, window=3000).repeat(2).batch(120),
     "file, windows, twice": lambda path: saved(path).shuffle(window=3000).repeat(2).batch(120),
     "files, windows, side by side": lambda path: ps.zip(saved(path), saved(path)).shuffle(window=3000).map(
         lambda a, b: (a, b + 1)
@@ -105,6 +108,23 @@ BATCHED: dict[str, Build] = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a small file has many windows."""
+    monkeypatch.setattr("penstock.sources.reading.read_blocks.READ_NBYTES", 64)
+    monkeypatch.setattr("penstock.engine.plan.plan.BLOCK_NBYTES", 1024)
+    monkeypatch.setattr("penstock.stages.shuffle.on_storage._PIECE_NBYTES", 1 << 12)
+    monkeypatch.setattr("penstock.stages.shuffle.on_storage._RANK_NBYTES", 512)
+    monkeypatch.setattr("penstock.stages.shuffle.scatter._BUCKET_NBYTES", 8192)
+    monkeypatch.setattr("penstock.stages.shuffle.scatter._CHUNK_NBYTES", 2048)
+
+
+@pytest.mark.usefixtures("_small_blocks")
+def test_the_files_of_these_tests_have_many_windows(tmp_path: Path) -> None:
+    assert "windowed: 13 windows" in str(BATCHED["file, windows"](tmp_path).explain())
+
+
+@pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.filterwarnings("ignore::penstock.PenstockWarning")
 @pytest.mark.parametrize("name", BATCHED)
 def test_each_rank_gets_its_rows_of_every_global_batch(name: str, tmp_path: Path) -> None:
@@ -116,6 +136,7 @@ def test_each_rank_gets_its_rows_of_every_global_batch(name: str, tmp_path: Path
         check_parts(ds, size, world, uneven=uneven, static=static, epoch=world % 2)
 
 
+@pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.filterwarnings("ignore::penstock.PenstockWarning")
 @pytest.mark.parametrize("name", BATCHED)
 def test_a_state_of_any_rank_goes_on_in_any_world(name: str, tmp_path: Path) -> None:
@@ -223,7 +244,9 @@ def test_devices_of_a_rank_share_its_rows_evenly() -> None:
     ("build", "message"),
     [
         (lambda ds: ds.distribute(rank=0, world=2), "cuts global batches, and from_arrays.* gives none"),
-        (lambda ds: ds.batch(4).enumerate().distribute(rank=0, world=2), r"enumerate\(\) gives none"),
+        (lambda ds: ds.batch(4).enumerate().distribute(rank=0, world=2), r"enumerate\(\) gives none(.|\n)*right: ds.batch\(64\).distribute\(\).enumerate\(\)"),
+        (lambda ds: ps.zip(ds.batch(4), ds.take(26)).distribute(rank=0, world=2), "combine rows first, then batch them"),
+        (lambda ds: ps.zip(ds.batch(14), ds.take(98).repeat(2).take(112).batch(14)).distribute(rank=0, world=2, uneven="drop"), "leaves a short batch out, and then the inputs .* differ: zip needs datasets of the same length"),
         (lambda ds: ds.batch(4).unbatch().distribute(rank=0, world=2), r"unbatch\(\) gives none"),
         (lambda ds: ds.batch(32).distribute(rank=0, world=2), "has only 5 of 32 rows, of 101 in all"),
         (lambda ds: ds.filter(is_kept).batch(4).distribute(rank=0, world=2), "how many there are is not known"),
@@ -243,11 +266,12 @@ def test_devices_of_a_rank_share_its_rows_evenly() -> None:
         (lambda ds: ds.batch(4).shuffle(seed=None).distribute(rank=0, world=2, uneven="drop"), "drew its seed"),
         (lambda ds: _distributed(ds).shuffle(), r"shuffle\(seed=0\) can't follow distribute"),
         (lambda ds: _distributed(ds).filter(is_kept), "can't follow distribute"),
-        (lambda ds: _distributed(ds).batch(2), "can't follow distribute"),
+        (lambda ds: _distributed(ds).batch(2), r"can't follow distribute.*\n.*\n  right: ds.batch\(2\).distribute\(\)"),
+        (lambda ds: _distributed(ds).padded_batch(2), r"\n  right: ds.padded_batch\(2\).distribute\(\)"),
         (lambda ds: _distributed(ds).cache(), "can't follow distribute"),
         (lambda ds: _distributed(ds).unbatch(), "can't follow distribute"),
         (lambda ds: _distributed(ds).shard(2, 0), "can't follow distribute"),
-        (lambda ds: _distributed(ds).distribute(rank=0, world=2), "can't follow distribute"),
+        (lambda ds: _distributed(ds).distribute(rank=0, world=2), "this is rank 0 of 2 already. Call it once"),
         (lambda ds: ps.zip(_distributed(ds), _distributed(ds)), "can't follow distribute"),
         (lambda ds: ps.concatenate(_distributed(ds), _distributed(ds)), "can't follow distribute"),
         (lambda ds: ps.mix([_distributed(ds), _distributed(ds)]), "can't follow distribute"),
@@ -273,6 +297,46 @@ def test_a_drawn_seed_is_one_of_all_ranks_if_it_was_handed_on() -> None:
 
 def _distributed(ds: ps.Dataset) -> ps.Dataset:
     return ds.batch(4).distribute(rank=0, world=2, uneven="drop")
+
+
+def test_a_short_batch_that_is_taken_away_is_none() -> None:
+    ds = rows().batch(12)  # 8 whole ones, and one of 5 rows.
+    for build in (lambda ds: ds.take(8), lambda ds: ds.map(centred).skip(2).take(3)):
+        part = build(ds).distribute(rank=1, world=2)
+        expected = [part_of(batch, 1, 2, 12)[0] for batch in global_batches(build(ds))]
+        assert_same(global_batches(part), expected)
+        dropped = build(ds).distribute(rank=1, world=2, uneven="drop")
+        assert_same(global_batches(dropped), expected)
+        assert "left out" not in str(dropped.explain())
+    for build in (
+        lambda ds: ds.take(9),
+        lambda ds: ds.shuffle().take(8),
+        lambda ds: ds.repeat(2).take(10),
+    ):
+        with pytest.raises(ValueError, match="has only 5 of 12 rows"):
+            build(ds).distribute(rank=1, world=2)
+
+
+def test_static_must_be_true_or_false() -> None:
+    with pytest.raises(TypeError, match="static must be True or False, got 'no'"):
+        rows().batch(12).distribute(rank=0, world=2, uneven="pad", static="no")  # type: ignore[arg-type]
+
+
+def test_rows_lost_by_a_function_are_told_where_batches_are_filled_up_too() -> None:
+    spec = (ps.ArraySpec((None, 3), "f4"), ps.ArraySpec((None,), "int64"))
+    for lose in (lambda x, y: (x[1:], y[1:]), lambda x, y: (x[:0], y[:0])):
+        ds = rows().batch(12).map(lose, spec=spec).distribute(rank=0, world=2, uneven="pad")
+        with pytest.raises(ps.SpecMismatchError, match="must keep the number of rows"):
+            global_batches(ds)
+
+
+def test_the_memory_that_explain_names_will_do_for_the_longest_text_in_a_batch_that_is_filled_up() -> (
+    None
+):
+    ds = ps.from_arrays((["a"] * 100 + ["b" * 1_000_000], np.arange(101))).batch(100)
+    ds = ds.distribute(rank=0, world=2, uneven="pad", static=True).with_options(threads=1)
+    batches = global_batches(ds.with_options(memory=ds.explain().need_nbytes))
+    assert [len(weight) for _, weight in batches] == [50, 50]
 
 
 def test_a_function_that_loses_rows_of_a_batch_is_told_by_name() -> None:
@@ -308,6 +372,7 @@ def test_ranks_and_worlds_are_in_no_fingerprint() -> None:
     }
     assert states[1] == states[2] == states[3] == ds.stream().state()
     dropped = ds.distribute(rank=0, world=2, uneven="drop").stream().state()
+    assert dropped == rows().shuffle().batch(12, drop_remainder=True).stream().state()
     assert dropped["fingerprint"] != states[1]["fingerprint"]
     with pytest.raises(ps.StateError):
         ds.distribute(rank=0, world=2, uneven="pad").stream(state=dropped)

@@ -18,7 +18,7 @@ from penstock.io.cells import Cells
 from penstock.io.location import Location
 from penstock.io.open import describe_reading, open_reader
 from penstock.io.reader import Range, Reader
-from penstock.io.sizes import PIECE_NBYTES
+from penstock.io.sizes import OWN_NBYTES, PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.open_files import reader_of
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from penstock.core import digests
 else:
     digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
-
-# Runs of rows of at least this many bytes are read straight to their places, shorter ones through a buffer.
-_RUN_NBYTES = 1 << 14
 
 
 class Region(Leaf):
@@ -90,10 +87,10 @@ class Region(Leaf):
         index = None if isinstance(rows, slice) else rows
         if memory is not None:
             runs = _runs(rows, slots)
-            if len(runs) * _RUN_NBYTES <= size * width or len(runs) == 1:
+            if len(runs) * OWN_NBYTES <= size * width or len(runs) == 1:
                 self._read_runs(runs, memory, context)
                 return
-        elif width >= _RUN_NBYTES and sink.lengths is None:
+        elif width >= OWN_NBYTES and sink.lengths is None:
             self._read_rows(as_index(rows), sink, context)
             return
         if index is None:
@@ -187,7 +184,7 @@ class Region(Leaf):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the buffer for rows that are not read straight to their places: large ones always are."""
-        if self.field.nbytes >= _RUN_NBYTES:
+        if self.field.nbytes >= OWN_NBYTES:
             return 0
         return max(
             num_rows * self.field.nbytes, min(PIECE_NBYTES, self.num_rows * self.field.nbytes)

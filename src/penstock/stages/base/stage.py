@@ -18,6 +18,8 @@ class Stage(ABC):
     may_follow_distribute: ClassVar[bool] = False
     """Whether it leaves the parts of all ranks as they are: of one batch each, and equally many."""
 
+    makes_batches: ClassVar[bool] = False
+
     def build(self, node: Node) -> Node:
         """Return the node that this stage makes of `node`; raise if it can't follow that node."""
         self.refuse_after(node)
@@ -28,9 +30,10 @@ class Stage(ABC):
         """Raise if `node` is one rank's part of a dataset, and this stage needs all of it."""
         if node.share is not None and not self.may_follow_distribute:
             call = self.describe()
+            before = call if self.makes_batches else f"{call}.batch(64)"
             raise ValueError(
                 f"{call} can't follow distribute, which comes last: it would see the rows of one rank alone.\n"
-                f"  wrong: ds.batch(64).distribute().{call}\n  right: ds.{call}.batch(64).distribute()"
+                f"  wrong: ds.batch(64).distribute().{call}\n  right: ds.{before}.distribute()"
             )
 
     def check(self, node: Node) -> None:  # noqa: B027  # Most stages can follow any node.

@@ -17,6 +17,9 @@ from penstock.errors import SpecMismatchError
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 from penstock.stages.distribute.rank_rows import add_weight
 
+Rests = frozenset[int] | None
+"""How many rows batches may have that are short; None if nobody knows."""
+
 
 def _cut_field(field: Field, share: Share) -> Field:
     """Return the field of one rank's part of a batch."""
@@ -43,8 +46,8 @@ def check_cuttable(node: Node, share: Share) -> None:
         if not shape or shape[0] not in (None, share.batch_size):
             raise ValueError(
                 f"distribute cuts batches of {share.batch_size} rows, and field {name!r} of {node.describe()} is "
-                f"{field.spec}: its first axis is not that of the rows. Give each rank whole numbers of its own by "
-                "a map after distribute."
+                f"{field.spec}: its first axis is not that of the rows. Make it of each rank's part: "
+                ".distribute().map(...)."
             )
 
 
@@ -77,10 +80,16 @@ def _batch_rows(block: Block, size: int, node: Node) -> Index:
     return found
 
 
-def cut_batches(source: Block, size: int, node: Node, share: Share, out: Block) -> None:
+def cut_batches(
+    source: Block, size: int, node: Node, share: Share, rests: Rests, out: Block
+) -> None:
     """Copy this rank's part of the first `size` batches of a block of `node` to `out`."""
     rows = _batch_rows(source, size, node)
-    odd = np.flatnonzero(rows > share.batch_size if share.is_weighted else rows != share.batch_size)
+    is_odd = rows != share.batch_size
+    if share.is_weighted:
+        is_short = (rows > 0) & (rows < share.batch_size)
+        is_odd &= ~(is_short if rests is None else np.isin(rows, list(rests)))
+    odd = np.flatnonzero(is_odd)
     if len(odd):
         raise SpecMismatchError(
             f"{node.describe()} gave a batch of {rows[odd[0]]} rows, and distribute cuts batches of "
@@ -118,16 +127,17 @@ def _put(sink: Sink, values: Sequence[Any], lengths: Index) -> None:
 class CutRows(StageRows):
     """Batches with random access, of which this rank's part is handed on."""
 
-    def __init__(self, stage: Stage, node: Rows, share: Share) -> None:
+    def __init__(self, stage: Stage, node: Rows, share: Share, rests: Rests) -> None:
         super().__init__(stage, node)
         self.part = share
+        self.rests = rests
         _prepare(self, share)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read whole batches, and cut them."""
         block = context.block(self.input, count(rows))
         self.input.read(rows, block, context)
-        cut_batches(block.finish(), count(rows), self.input, self.part, out)
+        cut_batches(block.finish(), count(rows), self.input, self.part, self.rests, out)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the whole batches, and of what reading them takes."""
@@ -141,16 +151,17 @@ class CutRows(StageRows):
 class CutFlow(CopyingFlow):
     """Batches that come forward, of which this rank's part is handed on; cursors are those of the whole batches."""
 
-    def __init__(self, stage: Stage, flow: Flow, share: Share) -> None:
+    def __init__(self, stage: Stage, flow: Flow, share: Share, rests: Rests) -> None:
         super().__init__(stage, flow)
         self.part = share
+        self.rests = rests
         _prepare(self, share)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield this rank's part of each batch."""
         for parcel in self.input.parcels(cursor, context):
             block = context.block(self, parcel.size)
-            cut_batches(parcel.block, parcel.size, self.inputs[0], self.part, block)
+            cut_batches(parcel.block, parcel.size, self.inputs[0], self.part, self.rests, block)
             yield Parcel(block.finish(), parcel.size, parcel.cursor_after)
 
     def describe(self) -> str:

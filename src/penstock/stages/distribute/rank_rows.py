@@ -1,13 +1,16 @@
 """The rows of one rank, batch after batch: those that it reads, if rows have random access."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
-from penstock.core.fields import Field
+from penstock.core.fields import Field, repeated
 from penstock.core.grains import grouped
 from penstock.core.nest import flatten, tuple_of
+from penstock.core.residues import Residue
 from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index, bounds, count
 from penstock.core.share import Share
 from penstock.core.spec import ArraySpec
@@ -27,7 +30,7 @@ class RankRows(StageRows):
 
     def __init__(self, stage: Stage, node: Rows, share: Share, *, drop: bool) -> None:
         # Only these rows will be asked for: nothing that the input loads ahead need have others.
-        super().__init__(stage, node.narrowed(share.rank, share.world))
+        super().__init__(stage, node.narrowed(Residue(share.world, share.rank)))
         self.part = share
         self.whole, self.rest = divmod(node.num_rows, share.batch_size)
         """How many global batches are whole, and the rows of a last one that is not."""
@@ -37,6 +40,10 @@ class RankRows(StageRows):
         if not node.is_endless:
             self.num_rows = self.whole * share.local_size + share.size(self.rest)
         self.grains = grouped(node.grains, share.world)
+        if share.static and self.rest:
+            # A short batch that is filled up may have the largest row so often.
+            times = -(-share.batch_size // self.rest)
+            self.fields = tuple(replace(f, tops=repeated(f.tops, times)) for f in node.fields)
 
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the numbers that rows have in the input."""

@@ -10,6 +10,7 @@ from penstock.core.fingerprint import walk
 from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows
 from penstock.core.seeds import is_drawn_here
 from penstock.core.share import Share, Uneven
+from penstock.errors import LengthError
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageNode, StageRows
 from penstock.stages.batch import Batch, BatchedFlow, BatchedRows
@@ -18,6 +19,7 @@ from penstock.stages.concatenate import ConcatenatedRows
 from penstock.stages.distribute.cut import CutFlow, CutRows, check_cuttable
 from penstock.stages.distribute.rank_rows import RankRows, WeighedRows
 from penstock.stages.distribute.reading import reading_notes
+from penstock.stages.enumerate import Enumerate
 from penstock.stages.filter import Filter
 from penstock.stages.map import Map
 from penstock.stages.mix import MixedRows
@@ -57,14 +59,23 @@ class Distribute(Stage):
         self.refuse_after(node)
         if self.world > 1:
             _refuse_drawn_seeds(node)
-        batches = _batches_of(node)
-        share = self._share({one.stage.batch_size for one in batches})
-        self._check_uneven(batches)
+        share = self._share({one.stage.batch_size for one in _batches_of(node)})
+        self._check_uneven(_short_batches(node))
         whole = _dropping(node) if self.uneven == "drop" else node
         if isinstance(whole, Rows):
-            return DistributedRows(self, node, self._part(whole, share), share)
+            return DistributedRows(self, node, whole, self._part(whole, share), share)
         check_cuttable(whole, share)
-        return DistributedFlow(self, node, CutFlow(self, as_flow(whole), share), share)
+        return DistributedFlow(
+            self, node, whole, CutFlow(self, as_flow(whole), share, _rests(whole)), share
+        )
+
+    def refuse_after(self, node: Node) -> None:
+        """Raise if `node` is one rank's part already."""
+        if node.share is not None:
+            raise ValueError(
+                f"distribute can't follow distribute: this is rank {node.share.rank} of {node.share.world} already. "
+                "Call it once, at the end."
+            )
 
     def of_rows(self, rows: Rows) -> Node:
         """Return this rank's part of the batches."""
@@ -97,8 +108,6 @@ class Distribute(Stage):
             return
         for node in batches:
             total = node.inputs[0].num_rows
-            if node.stage.is_whole(total):
-                continue
             size = node.stage.batch_size
             what = "may have fewer rows: how many there are is not known"
             if total is not None:
@@ -127,7 +136,7 @@ class Distribute(Stage):
             made = node.rebuilt([self._part(one, share) for one in node.nodes])
         if made is None:
             check_cuttable(node, share)
-            made = CutRows(self, node, share)
+            made = CutRows(self, node, share, _rests(node))
         assert isinstance(made, Rows)
         return made
 
@@ -139,8 +148,8 @@ class Distribute(Stage):
         return f"distribute({', '.join(words)})"
 
     def fingerprint(self) -> Any:
-        """Return its name and what it does with a short batch; never the rank or the world."""
-        return ["distribute", self.uneven]
+        """Return None: the batches are those of one process, so that a state goes from the one to the other."""
+        return None
 
 
 def _refuse_drawn_seeds(node: Node) -> None:
@@ -159,11 +168,37 @@ def _batches_of(node: Node) -> list[BatchedRows | BatchedFlow]:
         return [node]
     keeps = isinstance(node, StageNode) and isinstance(node.stage, _KEEPING)
     if not node.is_batched or not node.inputs or not (keeps or len(node.inputs) > 1):
+        right = "ds.batch(64).distribute()"
+        if isinstance(node, StageNode) and isinstance(node.stage, Enumerate):
+            right += ".enumerate()"
         raise ValueError(
             f"distribute cuts global batches, and {node.describe()} gives none.\n"
-            "  wrong: ds.distribute()\n  right: ds.batch(64).distribute()"
+            f"  wrong: ds.distribute()\n  right: {right}\nOf several datasets, combine rows first, then batch them."
         )
     return list(itertools.chain.from_iterable(_batches_of(one) for one in node.inputs))
+
+
+def _short_batches(node: Node) -> list[BatchedRows | BatchedFlow]:
+    """Return the nodes that made the batches of which one may be short, unless it is taken away."""
+    if isinstance(node, _BATCHED):
+        return [] if node.stage.is_whole(node.inputs[0].num_rows) else [node]
+    found = list(itertools.chain.from_iterable(_short_batches(one) for one in node.inputs))
+    if found and isinstance(node, StageRows) and isinstance(node.stage, Take):
+        at: Node = node.input
+        while isinstance(at, StageRows) and isinstance(at.stage, Map | Take | Skip):
+            at = at.input
+        # It is the last of the batches, as long as nothing moves them.
+        if isinstance(at, _BATCHED) and node.num_rows < node.input.num_rows:
+            return []
+    return found
+
+
+def _rests(node: Node) -> frozenset[int] | None:
+    """Return how many rows short batches have; None if that is not known."""
+    found = [(one.inputs[0].num_rows, one.stage.batch_size) for one in _short_batches(node)]
+    if any(total is None for total, _ in found):
+        return None
+    return frozenset(total % size for total, size in found if total is not None)
 
 
 def _dropping(node: Node) -> Node:
@@ -172,6 +207,8 @@ def _dropping(node: Node) -> Node:
         if node.stage.is_whole(node.inputs[0].num_rows):
             return node
         return replace(node.stage, drop_remainder=True).build(node.inputs[0])
+    if not _short_batches(node):
+        return node
     inputs = [_dropping(one) for one in node.inputs]
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
@@ -181,7 +218,13 @@ def _dropping(node: Node) -> Node:
             f'{node.describe()} keeps batches, of which one is short, so that distribute(uneven="drop") can\'t leave '
             "it out any more. Leave it out before: batch(..., drop_remainder=True)."
         )
-    return node.rebuilt(inputs)
+    try:
+        return node.rebuilt(inputs)
+    except LengthError as error:
+        raise ValueError(
+            f'distribute(uneven="drop") leaves a short batch out, and then the inputs of {node.describe()} differ: '
+            f"{error} Combine rows first, then batch them."
+        ) from error
 
 
 class _Distributed(StageNode):
@@ -189,18 +232,12 @@ class _Distributed(StageNode):
 
     stage: Distribute
 
-    def _join(self, node: Node, share: Share) -> None:
-        self.declared = node
+    def _join(self, node: Node, whole: Node, share: Share) -> None:
+        self.given = node
+        """The chain as it was given, with a short batch that is dropped."""
+        self.declared = whole
         self.share = share
         self.weighs_rows = share.is_weighted
-
-    def fingerprint(self) -> Any:
-        """Return None, if the batches are those of one process: a state may then go from the one to the other."""
-        assert self.declared is not None
-        is_other = self.stage.uneven == "drop" and any(
-            not one.stage.is_whole(one.inputs[0].num_rows) for one in _batches_of(self.declared)
-        )
-        return self.stage.fingerprint() if is_other else None
 
     def evidence(self) -> Iterator[Evidence]:
         """Yield the rank and the world: what is kept of these rows is of no use to another."""
@@ -208,9 +245,8 @@ class _Distributed(StageNode):
 
     def with_errors(self, on_error: str) -> Node:
         """Return the part of what the whole chain is under `on_error`."""
-        assert self.declared is not None
-        new = self.declared.with_errors(on_error)
-        return self if new is self.declared else self.stage.build(new)
+        new = self.given.with_errors(on_error)
+        return self if new is self.given else self.stage.build(new)
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
         """Return the same part of another chain that is run here: to plan with."""
@@ -218,8 +254,8 @@ class _Distributed(StageNode):
         assert self.share is not None
         (part,) = inputs
         if isinstance(part, Rows):
-            return DistributedRows(self.stage, self.declared, part, self.share)
-        return DistributedFlow(self.stage, self.declared, as_flow(part), self.share)
+            return DistributedRows(self.stage, self.given, self.declared, part, self.share)
+        return DistributedFlow(self.stage, self.given, self.declared, as_flow(part), self.share)
 
     def notes(self) -> tuple[str, ...]:
         """Return who found the rank, what becomes of a short batch, and how much this rank reads."""
@@ -230,14 +266,12 @@ class _Distributed(StageNode):
                 f"distribute: {self.stage.engine} says that this is rank {self.stage.rank} of "
                 f"{self.stage.world}."
             )
-        for one in _batches_of(self.declared):
+        for one in _short_batches(self.given):
             notes += self._short_note(one)
         return (*notes, *reading_notes(self.inputs[0], self.stage.world))
 
     def _short_note(self, node: BatchedRows | BatchedFlow) -> Iterator[str]:
         total, size = node.inputs[0].num_rows, node.stage.batch_size
-        if self.stage.uneven is None or node.stage.is_whole(total):
-            return
         rows = "The rows" if total is None else f"{total % size} rows"
         if self.stage.uneven == "drop":
             yield f"{rows} of a last global batch that is not whole are left out of each pass."
@@ -254,17 +288,21 @@ class _Distributed(StageNode):
 class DistributedRows(_Distributed, StageRows):
     """This rank's part of each batch; row k is its part of global batch k, whatever the world."""
 
-    def __init__(self, stage: Distribute, node: Node, part: Rows, share: Share) -> None:
+    def __init__(
+        self, stage: Distribute, node: Node, whole: Node, part: Rows, share: Share
+    ) -> None:
         super().__init__(stage, part)
-        self._join(node, share)
+        self._join(node, whole, share)
 
 
 class DistributedFlow(_Distributed, StageFlow):
     """This rank's part of each batch; cursors are those of the whole batches, whatever the world."""
 
-    def __init__(self, stage: Distribute, node: Node, part: Flow, share: Share) -> None:
+    def __init__(
+        self, stage: Distribute, node: Node, whole: Node, part: Flow, share: Share
+    ) -> None:
         super().__init__(stage, part)
-        self._join(node, share)
+        self._join(node, whole, share)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Return the parcels of the part."""

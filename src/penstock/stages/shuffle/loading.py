@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
+from penstock.core.residues import Residue
 from penstock.core.rows import Context, RowSet, as_index, count
 from penstock.errors import StreamClosedError
 from penstock.stages.base.stage import StageRows
@@ -40,15 +41,19 @@ class Layout(Protocol):
 class LoadingRows(StageRows):
     """Shuffled rows that come in windows: all, or only those of one rank."""
 
-    residue = 0
-    modulus = 1
-    """Windows have positions p with `p % modulus == residue`."""
+    wanted = Residue(1)
+    """Windows have only the positions that are wanted."""
+
+    @property
+    def modulus(self) -> int:
+        """Of how many positions windows have one."""
+        return self.wanted.modulus
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from windows; others than those, which a batch that is filled up may have, come from the input."""
         if self.modulus > 1 and context.budget is not None:
             index = as_index(rows)
-            is_mine = index % self.modulus == self.residue
+            is_mine = index % self.modulus == self.wanted.of(context.epoch)
             if not is_mine.all():
                 others, mine = np.flatnonzero(~is_mine), np.flatnonzero(is_mine)
                 inner = self.input_rows(index[others], context.epoch)

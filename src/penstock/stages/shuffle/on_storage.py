@@ -11,6 +11,7 @@ import numpy as np
 from penstock.core.blocks import Block
 from penstock.core.grains import widest
 from penstock.core.order import WINDOWS_VERSION
+from penstock.core.residues import Residue
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.memory import format_nbytes
 from penstock.sources.reading.read_blocks import block_rows
@@ -43,15 +44,15 @@ class WindowedRows(LoadingRows):
         self.window_nbytes = nbytes
         self.window_blocks = max(1, nbytes // max(1, self.block_rows * self.row_nbytes))
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows, of which only the blocks are loaded that have the wanted ones."""
         order = self.order(0)
         # Positions of one rank have blocks of their own as far as ranks and lanes go together.
-        together = 1 if order.is_whole else math.gcd(modulus, order.lanes)
+        together = 1 if order.is_whole else math.gcd(wanted.modulus, order.lanes)
         if together == 1:
             return self
         made = copy.copy(self)
-        made.residue, made.modulus = residue % together, together
+        made.wanted = wanted.coarser(together)
         return made
 
     def layout(self, epoch: int) -> WindowOrder | RankOrder:
@@ -63,7 +64,7 @@ class WindowedRows(LoadingRows):
         least = min(_RANK_NBYTES, self.window_nbytes)
         share = max(1, order.window_rows * self.row_nbytes // self.modulus)
         together = max(1, min(self.modulus, order.num_windows, -(-least // share)))
-        return RankOrder(order, self.residue, self.modulus, together)
+        return RankOrder(order, self.wanted.of(epoch), self.modulus, together)
 
     def order(self, epoch: int) -> WindowOrder:
         """Return the order of one epoch."""
@@ -175,9 +176,11 @@ class WindowedRows(LoadingRows):
         if order.is_whole:
             return "all data fits into one window of the shuffle: every rank reads all of it."
         if self.modulus == 1:
-            return (
-                f"every rank reads all data: its rows have blocks of their own only where the world divides the "
-                f"{order.lanes} lanes of the shuffle, and {world} does not."
+            return "every rank reads all data: " + (
+                "a stage between shuffle and batch needs rows of all blocks; shuffle right before batch."
+                if math.gcd(world, order.lanes) > 1
+                else f"its rows have blocks of their own only where the world divides the {order.lanes} lanes of "
+                f"the shuffle, and {world} does not."
             )
         return (
             f"this rank loads the blocks of its own rows: 1/{self.modulus} of the data, and a little more of "

@@ -21,6 +21,7 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.descriptors import Descriptor
 from penstock.core.order import Permutation
+from penstock.core.residues import Residue
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.errors import StreamClosedError
 from penstock.io.atomic import check_space
@@ -101,15 +102,15 @@ class ScatteredRows(LoadingRows):
         self.bucket_rows = max(1, _BUCKET_NBYTES // width)
         self.step_rows = max(1, _CHUNK_NBYTES // width)
 
-    def narrowed(self, residue: int, modulus: int) -> Rows:
+    def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows, of which only the wanted ones are written to scratch files."""
         made = copy.copy(self)
-        made.residue, made.modulus = residue, modulus
+        made.wanted = wanted
         return made
 
     def buckets(self, epoch: int) -> Buckets:
         """Return where rows are scattered to."""
-        return Buckets(self.order(epoch), self.bucket_rows, self.residue, self.modulus)
+        return Buckets(self.order(epoch), self.bucket_rows, self.wanted.of(epoch), self.modulus)
 
     def order(self, epoch: int) -> Permutation:
         """Return the order of one epoch: that of the same rows in memory."""
@@ -170,7 +171,8 @@ class ScatteredRows(LoadingRows):
 
     def rank_note(self, world: int) -> str:
         """Return how much one rank of `world` reads."""
-        return f"every rank reads all data once an epoch, and writes its own 1/{world} to scratch."
+        part = "all of it" if self.modulus == 1 else f"its own 1/{self.modulus}"
+        return f"every rank reads all data once an epoch, and writes {part} to scratch."
 
 
 @dataclass(frozen=True, slots=True)
