@@ -21,24 +21,11 @@ def run(folder, workers):
     return results(alone(SCRIPT, *given))[0]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("run")
-
-
-@pytest.fixture(scope="module")
-def one(folder):
-    return run(folder / "one", 1)
-
-
-def test_two_workers_come_to_the_figures_of_one(folder, one):
-    assert run(folder / "two", 2) == pytest.approx(one, rel=1e-3)
-
-
-def test_the_others_end_soon_after_one_is_killed_and_fewer_go_on_from_the_checkpoint(folder, one):
-    killed = folder / "killed"
+def test_the_others_end_soon_after_one_is_killed_and_fewer_go_on_from_the_checkpoint(tmp_path):
+    one = run(tmp_path / "one", 1)
+    killed = tmp_path / "killed"
     killed.mkdir()
-    (killed / "rows.npz").symlink_to(folder / "one" / "rows.npz")
+    (killed / "rows.npz").symlink_to(tmp_path / "one" / "rows.npz")
     saved, end = killed / "checkpoint" / "checkpoint.npz", time.monotonic() + LIMIT
     with start(SCRIPT, 3, "--folder", killed, "--epochs", 1000) as group:
         while not saved.exists() and all(worker.poll() is None for worker in group.processes):
@@ -51,4 +38,5 @@ def test_the_others_end_soon_after_one_is_killed_and_fewer_go_on_from_the_checkp
                 assert "Collective ops is aborted by" in ended.errors
                 # The one that was killed, or the other one, if that ended first.
                 assert re.search(r"/job:worker/replica:0/task:\d", ended.errors), group.shown()
+    # Two workers, by the one command of the example.
     assert run(killed, 2) == pytest.approx(one, rel=1e-3)
