@@ -3,6 +3,7 @@
 # ruff: noqa: E501  # Tables read best with a case a line.
 import itertools
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -330,12 +331,21 @@ def test_rows_lost_by_a_function_are_told_where_batches_are_filled_up_too() -> N
             global_batches(ds)
 
 
-def test_the_memory_that_explain_names_will_do_for_the_longest_text_in_a_batch_that_is_filled_up() -> (
-    None
-):
-    ds = ps.from_arrays((["a"] * 100 + ["b" * 1_000_000], np.arange(101))).batch(100)
-    ds = ds.distribute(rank=0, world=2, uneven="pad", static=True).with_options(threads=1)
-    batches = global_batches(ds.with_options(memory=ds.explain().need_nbytes))
+@pytest.mark.parametrize("kind", ["rows", "map", "filter"])
+def test_the_memory_that_is_named_will_do_for_the_longest_text_in_a_batch_that_is_filled_up(
+    kind: str,
+) -> None:
+    ds = ps.from_arrays((["a"] * 100 + ["b" * 1_000_000], np.arange(101)))
+    ds = ds.filter(lambda text, y: True).batch(100) if kind == "filter" else ds.batch(100)
+    ds = ds.map(lambda text, y: (text, y)) if kind == "map" else ds
+    ds = ds.distribute(rank=0, world=2, uneven="pad", static=True)
+    ds = ds.with_options(threads=1, processes=0)
+    memory = ds.explain().need_nbytes
+    if kind != "rows":  # What functions make is not known before.
+        with pytest.raises(ps.BudgetError, match=r"memory=\d+") as refused:
+            global_batches(ds.with_options(memory=memory))
+        (memory,) = map(int, re.findall(r"memory=(\d+)", str(refused.value)))
+    batches = global_batches(ds.with_options(memory=memory))
     assert [len(weight) for _, weight in batches] == [50, 50]
 
 

@@ -47,12 +47,13 @@ class Guarded(Iterator[Parcel]):
     def _explained(self, error: BudgetError) -> BudgetError:
         facts = need.look(self._plan, self._sizes, error)
         others = _others(self._plan, self._account)
-        budget = need.enough(self._plan, facts, error) + others
+        named = re.search(r"(?<=memory=)\d+", str(error))
+        # Never less than what would have done just now: what functions make of batches is not known before.
+        least = 0 if named is None else int(named[0])
+        budget = max(least, need.enough(self._plan, facts, error) + others)
         if error.is_final:  # It names a budget for the row that it is about: others may be longer.
-            named = re.sub(
-                r"(?<=memory=)\d+", lambda text: str(max(budget, int(text[0]))), str(error)
-            )
-            return BudgetError(named, is_final=True)
+            text = re.sub(r"(?<=memory=)\d+", str(budget), str(error))
+            return BudgetError(text, is_final=True)
         text = f"{str(error).split(' Write with_options(')[0]}"
         longest = _longest(self._plan, self._sizes)
         if longest:

@@ -21,8 +21,13 @@ Rests = frozenset[int] | None
 """How many rows batches may have that are short; None if nobody knows."""
 
 
-def _cut_field(field: Field, share: Share) -> Field:
+def _cut_field(field: Field, share: Share, rests: Rests) -> Field:
     """Return the field of one rank's part of a batch."""
+    tops = field.tops
+    if share.static and rests and tops:
+        # One of them, a short one, may be there so often.
+        times = -(-share.local_size // min(rests))
+        tops = tuple(nbytes + (times - 1) * tops[0] for nbytes in tops)
     first, *rest = field.spec.shape
     size = share.local_size if first is not None or share.static else None
     spec = ArraySpec((size, *rest), field.spec.dtype)
@@ -35,7 +40,7 @@ def _cut_field(field: Field, share: Share) -> Field:
         most,
         nbytes,
         planned=None if field.planned is None else min(field.planned, nbytes),
-        tops=field.tops,
+        tops=tops,
     )
 
 
@@ -51,9 +56,9 @@ def check_cuttable(node: Node, share: Share) -> None:
             )
 
 
-def _prepare(node: Node, share: Share) -> None:
+def _prepare(node: Node, share: Share, rests: Rests) -> None:
     whole = [field for field in node.fields if field.spec.shape[0] is not None]
-    node.fields = tuple(_cut_field(field, share) for field in node.fields)
+    node.fields = tuple(_cut_field(field, share, rests) for field in node.fields)
     if share.is_weighted:
         is_whole = bool(whole) or share.static
         size = share.local_size if is_whole else None
@@ -131,7 +136,7 @@ class CutRows(StageRows):
         super().__init__(stage, node)
         self.part = share
         self.rests = rests
-        _prepare(self, share)
+        _prepare(self, share, rests)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read whole batches, and cut them."""
@@ -155,7 +160,7 @@ class CutFlow(CopyingFlow):
         super().__init__(stage, flow)
         self.part = share
         self.rests = rests
-        _prepare(self, share)
+        _prepare(self, share, rests)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield this rank's part of each batch."""
