@@ -57,11 +57,11 @@ def kill_a_rank(script, world, folder, moments, text="saved", **environment):
         time.sleep(moments.random() / 20)
         victim = moments.randrange(world)
         group.processes[victim].kill()
-        ended = group.wait(60)
-        for rank, one in enumerate(ended):
-            if rank != victim:
-                assert one.returncode not in (0, None), group.shown()
-                assert any(text in one.errors for text in CLEAR), group.shown()
+        others = [one for rank, one in enumerate(group.wait(60)) if rank != victim]
+        assert all(one.returncode not in (0, None) for one in others), group.shown()
+        # Whoever notices first says so. Another may stumble over what that one had half sent when it ended: Gloo then
+        # takes it for a mismatch of collectives.
+        assert any(text in one.errors for text in CLEAR for one in others), group.shown()
 
 
 def check_kills(launch, load, script, folder, worlds, seed, **environment):
