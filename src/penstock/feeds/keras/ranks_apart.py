@@ -88,7 +88,7 @@ def _cure(size: int, devices: int, share: Share | None) -> str:
     if share is None or share.world == 1:
         # All rows are read here, also if this is one of several ranks that evaluate.
         return (
-            "batches to evaluate or to predict must divide by that, too, or be left out: by drop_remainder=True in "
+            "batches must divide by that, in evaluate and predict, too, or be left out: by drop_remainder=True in "
             'batch, or uneven="drop" in distribute'
         )
     if size < share.local_size:

@@ -12,6 +12,7 @@ from penstock.stages.distribute.rank_rows import RankRows
 from penstock.stages.shuffle.by_index import ShuffledRows
 from penstock.stages.shuffle.on_storage import WindowedRows
 from penstock.stages.shuffle.scatter import ScatteredRows
+from penstock.stages.shuffle.window_order import MOST_LANES
 
 
 def reading_notes(node: Node, world: int) -> Iterator[str]:
@@ -77,7 +78,11 @@ def _found(node: Node, world: int) -> Iterator[tuple[str, str]]:
 
 def _unshuffled_note(rows: Rows, world: int) -> str:
     chunk = max(grain.rows for grain in rows.grains)
-    cure = f" shuffle() of more than a window of rows reads 1/{world}." if 192 % world == 0 else ""
+    cure = (
+        f" shuffle() of more than a window of rows reads 1/{world}."
+        if MOST_LANES % world == 0
+        else ""
+    )
     if chunk > 1:
         return (
             f"in the order of the files this rank reads all bytes: {chunk} rows are stored together, those of other "

@@ -22,7 +22,8 @@ from penstock.core.order import Permutation, hashes, lane_orders, uneven_lane_or
 from penstock.core.rows import RowSet, as_index, shifted
 
 # So that 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 or 96 ranks can own whole lanes.
-_LANES = (192, 96, 48, 24, 12, 6, 4, 3, 2, 1)
+MOST_LANES = 192
+_LANES = (MOST_LANES, 96, 48, 24, 12, 6, 4, 3, 2, 1)
 _EVEN = 0.75  # The smallest window has at least this share of the rows of the largest, where there are blocks enough.
 _SPREAD = 100  # Rows over which the mixing is judged: about a batch.
 
