@@ -16,6 +16,7 @@ from tests.sources.formats import Columns, FormatSuite, in_memory, rows_of, samp
 
 import penstock as ps
 from penstock.errors import DataError, FieldError, FileChangedError, LengthError
+from penstock.sources.reading import file_rows
 
 PACKED: list[dict[str, Any]] = [
     {"chunks": (7, 3)},
@@ -250,3 +251,38 @@ def test_a_dataset_that_has_another_type_by_now_is_an_error(tmp_path: Path) -> N
         FileChangedError, match=r"a\.h5: dataset 'x' was .*int32.* and is .*float32"
     ):
         run(ds)
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
+@pytest.mark.parametrize("how", ["replaced", "another folder", "removed"])
+def test_an_open_dataset_is_read_from_its_own_file_whatever_has_the_name_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, how: str
+) -> None:
+    x = np.arange(4000).reshape(1000, 4)
+    (tmp_path / "other").mkdir()
+    for path, values in ((tmp_path / "x.h5", x), (tmp_path / "other" / "x.h5", x + 10**6)):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=values, chunks=(100, 4), **options)
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("x.h5") as file:
+        if how == "replaced":
+            (tmp_path / "other" / "x.h5").replace(tmp_path / "x.h5")
+        elif how == "removed":
+            (tmp_path / "x.h5").unlink()
+        else:
+            monkeypatch.chdir(tmp_path / "other")
+        assert_same(np.concatenate(list(ps.from_arrays(file["x"]).batch(64))), x)
+
+
+def test_indexes_of_all_files_are_counted_and_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=np.arange(2000.0) + number, chunks=(10,))
+    many = ps.from_files(tmp_path / "*.h5")
+    rows = [row["x"].tolist() for row in many.shuffle(seed=1).batch(100)]
+    monkeypatch.setattr(file_rows, "_MOST_INDEX_NBYTES", 6 * 200 * 40)
+    limited = ps.from_files(tmp_path / "*.h5")
+    assert many.node.retained_nbytes(0) - limited.node.retained_nbytes(0) == 6 * 200 * 48
+    assert [row["x"].tolist() for row in limited.shuffle(seed=1).batch(100)] == rows

@@ -1,27 +1,30 @@
-"""HDF5 files: datasets by path; plain ones are read in place, all others through h5py."""
+"""HDF5 files: datasets by path; plain ones are read in place, all others a chunk at a time."""
 
 import contextlib
 import math
+import os
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.core import forking
+from penstock.core.arrays import Array
 from penstock.core.evidence import Unproven
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
-from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FieldError, FileChangedError, FileError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
 from penstock.io.reader import Reader
-from penstock.sources.hdf5.chunks import Lock, check_chunks, most_packed, read_packed, read_slab
+from penstock.sources.hdf5.chunk_index import index_nbytes
+from penstock.sources.hdf5.chunks import most_packed
+from penstock.sources.hdf5.content import Content, Opened, content_of, opened_of
 from penstock.sources.hdf5.filter_pipeline import chunk_nbytes, filters_of
 from penstock.sources.hdf5.handle import Handle, dataset_at, names_in, naming
-from penstock.sources.hdf5.value_types import UnreadableTypeError, ValueType, list_dtype, value_type
-from penstock.sources.hdf5.varying import Sizes, chunk_rows_of, decode_varying, sizes_of
+from penstock.sources.hdf5.varying import Sizes, chunk_rows_of, sizes_of
 from penstock.sources.reading.chunked import (
     Chunked,
     Grid,
@@ -37,15 +40,11 @@ from penstock.sources.reading.parts import (
     array_key,
     attempt_each,
     each_field,
-    no_rows,
 )
 from penstock.sources.reading.regions import Region
+from penstock.sources.reading.scratch import Scratch, scratch_of
 
-_DRIVERS = (
-    "sec2",
-    "stdio",
-    "core",
-)  # Of HDF5, which show a file as it is on disk if it is open for reading.
+_DRIVER = "sec2"  # The one that has a descriptor, by which its file is known.
 
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
@@ -137,47 +136,6 @@ def _check_filters(dataset: Any, name: str, file: str) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What the rows of a dataset are."""
-
-    spec: ArraySpec
-    kind: ValueType | None
-    """How its values are held in memory; None for text and lists of any length."""
-    is_plain: bool = True
-    """Whether the items of lists lie in the file as in memory."""
-
-
-def content_of(dataset: Any, name: str, file: str) -> Content:
-    """Return what the rows of a dataset are; raise if it has no rows, or none that can be held."""
-    if not dataset.shape:
-        raise no_rows(file, name)
-    try:
-        return _content(dataset)
-    except UnreadableTypeError as error:
-        raise FieldError(
-            f"dataset {name!r} of shape {dataset.shape} holds {error}, which can't be read as rows",
-            file=file,
-            cure="Choose others with fields=(...).",
-        ) from error
-
-
-def _content(dataset: Any) -> Content:
-    h5t = require("h5py", "reading .h5", "hdf5").h5t
-    stored = dataset.id.get_type()
-    is_text = stored.get_class() == h5t.STRING and stored.is_variable_str()
-    if not is_text and stored.get_class() != h5t.VLEN:
-        kind = value_type(stored)
-        return Content(ArraySpec(dataset.shape[1:] + kind.shape, kind.item), kind)
-    if dataset.ndim != 1:
-        raise UnreadableTypeError(f"{'text' if is_text else 'lists'} of any length")
-    if is_text:
-        is_utf8 = stored.get_cset() == h5t.CSET_UTF8
-        return Content(ArraySpec((), str if is_utf8 else bytes), None)
-    is_plain = value_type(stored.get_super()).is_plain
-    return Content(ArraySpec((None,), list_dtype(stored)), None, is_plain)
-
-
 def _sizes(dataset: Any, content: Content, reader: Reader | None, file: str) -> Sizes:
     if content.spec.is_fixed:
         return Sizes(Field(content.spec), chunk_rows_of(dataset.chunks), None)
@@ -188,6 +146,7 @@ class Hdf5Chunks(Chunked):
     """A dataset in chunks, or of values that HDF5 converts: it decodes one chunk at a time."""
 
     overhead = 2  # A chunk as it lies in the file, and as it was unpacked.
+    decodes_in_place = True
 
     def __init__(self, dataset: Any, sizes: Sizes, *, file: str, key: Hashable) -> None:
         grid = Grid(int(dataset.shape[0]), sizes.chunk_rows, nbytes=sizes.chunk_nbytes)
@@ -196,9 +155,34 @@ class Hdf5Chunks(Chunked):
         self.past_nbytes = max(0, stored - self.chunk_nbytes)
         """What a chunk has past the edge of the dataset."""
 
+        if sizes.field.spec.is_fixed and dataset.chunks is not None:
+            self.index_nbytes = index_nbytes(dataset.shape, dataset.chunks)
+
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once; a chunk is unpacked whole, with what is past the edge."""
         return super().staging_nbytes(num_rows) + self.overhead * self.past_nbytes
+
+    def limit_index(self, nbytes: int) -> None:
+        """Do without the index, if it would take more: HDF5 then finds the chunks."""
+        if self.index_nbytes > nbytes:
+            self.index_nbytes = 0
+
+    def decode(self, start: int, stop: int, context: Context) -> Values:
+        """Return rows in memory from `context.allocate`."""
+        opened = self.open(start, context)
+        if opened.content.kind is None:
+            return opened.varying(start, stop, context)
+        values = self.memory(stop - start, context)
+        opened.read(values, start)
+        return values
+
+    def decode_into(self, out: Array, start: int, stop: int, context: Context) -> None:
+        """Unpack chunks to where their rows are wanted."""
+        self.open(start, context).read(out, start)
+
+    @abstractmethod
+    def open(self, start: int, context: Context) -> Opened:
+        """Return the dataset, open; `start` is the row to name in errors."""
 
 
 class Hdf5Leaf(Hdf5Chunks):
@@ -223,20 +207,22 @@ class Hdf5Leaf(Hdf5Chunks):
         packed = "of values to convert" if dataset.chunks is None else packed
         self.how = f"HDF5 {packed}, decoded a chunk at a time"
 
-    def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows in memory from `context.allocate`."""
+    def open(self, start: int, context: Context) -> Opened:
+        """Return the dataset, open for as long as the stream is."""
         reader = reader_of(self.location, context, direct=self.direct)
         handle = context.resources.get(
             ("hdf5", self.location.url), lambda: Handle(self.location, reader)
         )
+        scratch = scratch_of(context)
         with handle.lock:
-            dataset, content = handle.kept(self.name, lambda: self._opened(handle))
-            # Rows that lie among the metadata are read by HDF5 itself, as far as there is room.
-            is_compact = content.kind is None and dataset.chunks is None
-            handle.allow(context.budget or 0 if is_compact else _most_read(dataset))
-        return decode_rows(dataset, content, self, start, stop, context, reader, handle.lock)
+            opened = handle.kept(self.name, lambda: self._opened(handle, reader, scratch))
+            if not opened.is_read_here:
+                # Rows that lie among the metadata are read by HDF5 itself, as far as there is room.
+                is_compact = opened.content.kind is None and opened.dataset.chunks is None
+                handle.allow(context.budget or 0 if is_compact else _most_read(opened.dataset))
+        return opened
 
-    def _opened(self, handle: Handle) -> tuple[Any, Content]:
+    def _opened(self, handle: Handle, reader: Reader, scratch: Scratch) -> Opened:
         dataset = dataset_at(handle.file, self.name, self.file)
         content = content_of(dataset, self.name, self.file)
         spec = self.field.spec
@@ -247,47 +233,15 @@ class Hdf5Leaf(Hdf5Chunks):
                 file=self.file,
                 cure="Build the dataset again.",
             )
-        return dataset, content
-
-
-def decode_rows(
-    dataset: Any,
-    content: Content,
-    leaf: Chunked,
-    start: int,
-    stop: int,
-    context: Context,
-    reader: Reader | None,
-    lock: Lock,
-) -> Values:
-    """Return rows `start` to `stop` of an open dataset, in memory from `context.allocate`."""
-    kind = content.kind
-    if kind is None:
-        return decode_varying(
+        return opened_of(
             dataset,
-            content.spec,
-            start,
-            stop,
-            context,
-            reader=reader,
-            file=leaf.file,
-            lock=lock,
-            is_plain=content.is_plain,
+            content,
+            self.file,
+            handle.lock,
+            reader,
+            scratch,
+            has_index=self.index_nbytes > 0,
         )
-    values = leaf.memory(stop - start, context)
-    if not values.size:
-        return values
-    with lock:
-        filters = filters_of(dataset)
-    if filters is not None and filters.are_known and kind.is_plain:
-        read_packed(dataset, filters, kind, values, start, leaf.file, lock)
-        return values
-    with lock:
-        if filters is not None:
-            check_chunks(dataset, filters, start, stop, leaf.file)
-        begins = (start, *(0 for _ in dataset.shape[1:]))
-        read_slab(dataset, kind, begins, (stop - start, *dataset.shape[1:]), values)
-    return values
 
 
 class OpenedDataset(Hdf5Chunks):
@@ -323,8 +277,8 @@ class OpenedDataset(Hdf5Chunks):
             raise Unproven("there is no file under its name") from error
         return [*location.identity(), name]
 
-    def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows in memory from `context.allocate`."""
+    def open(self, start: int, context: Context) -> Opened:
+        """Return the dataset, which the user has open."""
         with self._lock:
             if not self.dataset:
                 raise DataError(
@@ -334,20 +288,32 @@ class OpenedDataset(Hdf5Chunks):
                     cure="Keep it open for as long as the dataset is used, or use ps.from_files(path).",
                 )
             check_unchanged(self, self.dataset.shape)
-        reader = None
-        if self.location is not None and not self.field.spec.is_fixed:
-            reader = reader_of(self.location, context, direct=False)
-        return decode_rows(
-            self.dataset, self.content, self, start, stop, context, reader, self._lock
-        )
+            reader, scratch = None, scratch_of(context)
+            if self.location is not None:
+                reader = reader_of(self.location, context, direct=False)
+            return context.resources.get(
+                ("open hdf5", self.key),
+                lambda: opened_of(
+                    self.dataset,
+                    self.content,
+                    self.file,
+                    self._lock,
+                    reader,
+                    scratch,
+                    has_index=self.index_nbytes > 0,
+                ),
+            )
 
 
 def _location_of(dataset: Any) -> Location | None:
     """Return the file of a dataset that the user has open; None if it may differ from what HDF5 holds."""
-    if dataset.file.mode != "r" or dataset.file.driver not in _DRIVERS or dataset.external:
+    file = dataset.file
+    if file.mode != "r" or file.driver != _DRIVER or dataset.external:
         return None
     try:
-        (location,) = expand(str(dataset.file.filename))
-    except FileError:
+        (location,) = expand(str(file.filename))
+        # Another file may have its name by now, or the process be in another folder.
+        is_same = os.path.samestat(os.fstat(file.id.get_vfd_handle()), Path(file.filename).stat())
+    except (FileError, OSError):
         return None
-    return location
+    return location if is_same else None

@@ -6,14 +6,19 @@ Only reading takes turns. A chunk is never unpacked to more bytes than it may ho
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import add, sub
 from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import Array
+from penstock.core.arrays import Array, copy_box, raw_rows
 from penstock.core.optional import require
 from penstock.errors import DataError
+from penstock.io.reader import Range, Reader
+from penstock.io.sizes import PIECE_NBYTES
+from penstock.sources.hdf5.chunk_index import ChunkIndex, Corner, Stored
 from penstock.sources.hdf5.filter_pipeline import (
     BombError,
     Bytes,
@@ -22,39 +27,50 @@ from penstock.sources.hdf5.filter_pipeline import (
     chunk_nbytes,
 )
 from penstock.sources.hdf5.value_types import ValueType
+from penstock.sources.reading.scratch import Scratch
 
-Corner = tuple[int, ...]
 Lock = contextlib.AbstractContextManager[Any]
 _CURE = "It is damaged: copy it again from its original."
 
 
 def corners(dataset: Any, start: int, stop: int) -> Iterator[Corner]:
     """Yield where each chunk begins that has some of the rows `start` to `stop`."""
-    sizes = dataset.chunks
-    first = range(start // sizes[0] * sizes[0], stop, sizes[0])
-    others = (
-        range(0, length, size) for length, size in zip(dataset.shape[1:], sizes[1:], strict=True)
-    )
+    return _corners(dataset.shape, dataset.chunks, start, stop)
+
+
+def _corners(
+    shape: Sequence[int], chunks: Sequence[int], start: int, stop: int
+) -> Iterator[Corner]:
+    first = range(start // chunks[0] * chunks[0], stop, chunks[0])
+    others = (range(0, length, size) for length, size in zip(shape[1:], chunks[1:], strict=True))
     return itertools.product(first, *others)
 
 
 def packed_chunk(
     dataset: Any, filters: Filters | None, corner: Corner, file: str
-) -> tuple[int, bytes] | None:
+) -> tuple[int, Bytes] | None:
     """Return a chunk as it lies in the file, and which of its filters were left out; None if it was never written."""
     most = most_packed(dataset, filters)
     # HDF5 does one thing at a time, whatever the file. All of h5py takes this lock by itself, but not these methods
     # before 3.16: threads that read other files would crash, or find undamaged chunks damaged.
     phil = require("h5py._objects", "reading .h5", "hdf5").phil
     with phil:
-        found = dataset.id.get_chunk_info_by_coord(corner)
-        if found.byte_offset is None:
-            return None
-        if found.size > most:  # Else memory for it is taken before a byte of it is read.
-            problem = f"it claims {found.size} bytes, where there can be at most {most}"
-            raise bad_chunk(PackedError(problem), dataset, corner, file)
-        mask, packed = dataset.id.read_direct_chunk(corner)
-    return int(mask), packed
+        try:
+            # It has no more room than a chunk may take. Where a chunk lies and how long it is, is only asked if this
+            # fails: HDF5 goes through all chunks to tell.
+            mask, packed = dataset.id.read_direct_chunk(corner, out=np.empty(most, np.uint8))
+        except Exception:
+            found = dataset.id.get_chunk_info_by_coord(corner)
+            if found.byte_offset is None:
+                return None
+            if found.size > most:
+                raise bad_chunk(_claims_more(found.size, most), dataset, corner, file) from None
+            raise
+    return int(mask), np.frombuffer(packed, np.uint8)
+
+
+def _claims_more(nbytes: int, most: int) -> PackedError:
+    return PackedError(f"it claims {nbytes} bytes, where there can be at most {most}")
 
 
 def most_packed(dataset: Any, filters: Filters | None) -> int:
@@ -63,7 +79,12 @@ def most_packed(dataset: Any, filters: Filters | None) -> int:
 
 
 def unpacked_chunk(
-    dataset: Any, filters: Filters | None, corner: Corner, packed: bytes, mask: int, file: str
+    dataset: Any,
+    filters: Filters | None,
+    corner: Corner,
+    packed: bytes | Bytes,
+    mask: int,
+    file: str,
 ) -> Bytes | None:
     """Return the bytes of a chunk; None if it is one that HDF5 must look at itself."""
     try:
@@ -107,42 +128,117 @@ def check_chunks(dataset: Any, filters: Filters, start: int, stop: int, file: st
             pass  # HDF5 says so, or knows better.
 
 
-def read_packed(
-    dataset: Any,
-    filters: Filters,
-    kind: ValueType,
-    values: Array,
-    start: int,
-    file: str,
-    lock: Lock,
-) -> None:
-    """Fill `values` with the rows from `start` on, of a type that lies in the file as in memory."""
-    stop = start + len(values)
-    for corner in list(corners(dataset, start, stop)):
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The chunks of a dataset as they lie in its file: read past HDF5 where it is known where they are."""
+
+    dataset: Any
+    filters: Filters | None
+    kind: ValueType
+    file: str
+    lock: Lock
+    index: ChunkIndex | None
+    reader: Reader | None
+    scratch: Scratch
+    # Asked for once: all that h5py knows, it tells one thread at a time.
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    nbytes: int
+    """The bytes of a chunk, unpacked."""
+
+    def read(self, values: Array, start: int) -> None:
+        """Fill `values` with the rows from `start` on, of a type that lies in the file as in memory."""
+        everything = list(_corners(self.shape, self.chunks, start, start + len(values)))
+        for batch, found in self._in_batches(everything):
+            for corner, one in zip(batch, found, strict=True):
+                self._put(values, start, corner, one)
+
+    def _in_batches(
+        self, wanted: list[Corner]
+    ) -> Iterator[tuple[list[Corner], list[tuple[int, Bytes] | None]]]:
+        """Yield some corners, and their chunks as they lie in the file, with the masks of their filters."""
+        if self.index is None or self.reader is None:
+            for corner in wanted:
+                with self.lock:
+                    found = packed_chunk(self.dataset, self.filters, corner, self.file)
+                yield [corner], [found]
+            return
+        stored = self.index.find(wanted)
+        self._check_sizes(wanted, stored)
+        sizes = [0 if one is None else one.nbytes for one in stored]
+        begin = 0
+        while begin < len(wanted):
+            end, total = begin + 1, sizes[begin]
+            while end < len(wanted) and total + sizes[end] <= PIECE_NBYTES:
+                total += sizes[end]
+                end += 1
+            yield wanted[begin:end], self._read_batch(self.reader, stored[begin:end], total)
+            begin = end
+
+    def _check_sizes(self, wanted: list[Corner], stored: list[Stored | None]) -> None:
+        most = self.nbytes if self.filters is None else self.filters.most_packed
+        for corner, one in zip(wanted, stored, strict=True):
+            if one is not None and one.nbytes > most:
+                raise bad_chunk(_claims_more(one.nbytes, most), self.dataset, corner, self.file)
+
+    def _read_batch(
+        self, reader: Reader, stored: list[Stored | None], total: int
+    ) -> list[tuple[int, Bytes] | None]:
+        room = self.scratch.room("packed", total)
+        found: list[tuple[int, Bytes] | None] = []
+        ranges = []
+        at = 0
+        for one in stored:
+            if one is None:
+                found.append(None)
+                continue
+            found.append((one.mask, room[at : at + one.nbytes]))
+            ranges.append(Range(one.offset, room[at : at + one.nbytes]))
+            at += one.nbytes
+        if ranges:
+            reader.read_ranges(ranges)
+        return found
+
+    def _put(
+        self, values: Array, start: int, corner: Corner, found: tuple[int, Bytes] | None
+    ) -> None:
+        stop = start + len(values)
         # What part of the chunk is wanted, by its place in the dataset.
         begins = (max(start, corner[0]), *corner[1:])
-        ends = tuple(
-            min(begin + size, length)
-            for begin, size, length in zip(
-                corner, dataset.chunks, (stop, *dataset.shape[1:]), strict=True
-            )
-        )
-        with lock:
-            found = packed_chunk(dataset, filters, corner, file)
+        ends = tuple(map(min, map(add, corner, self.chunks), (stop, *self.shape[1:])))
+        places = map(slice, begins[1:], ends[1:])
+        target = values[begins[0] - start : ends[0] - start, *places]
         chunk = None
         if found is not None:
-            mask, packed = found
-            chunk = unpacked_chunk(dataset, filters, corner, packed, mask, file)
-            del found, packed
-        places = tuple(slice(*one) for one in zip(begins, ends, strict=True))
-        target = values[slice(begins[0] - start, ends[0] - start), *places[1:]]
+            if target.nbytes == self.nbytes and target.flags.c_contiguous:
+                out = raw_rows(target, 0)
+                if self._unpacked_into(out, found):
+                    return
+            chunk = self._unpacked(corner, found)
         if chunk is None:
-            with lock:
-                target[:] = _slab(dataset, kind, begins, ends)
-            continue
-        shaped = chunk.view(kind.item).reshape((*dataset.chunks, *kind.shape))
-        inner = zip(begins, ends, corner, strict=True)
-        target[:] = shaped[tuple(slice(b - c, e - c) for b, e, c in inner)]
+            with self.lock:
+                target[:] = _slab(self.dataset, self.kind, begins, ends)
+            return
+        shaped = chunk.view(self.kind.item).reshape((*self.chunks, *self.kind.shape))
+        inner = map(slice, map(sub, begins, corner), map(sub, ends, corner))
+        copy_box(shaped[tuple(inner)], target)
+
+    def _unpacked_into(self, out: Bytes, found: tuple[int, Bytes]) -> bool:
+        mask, packed = found
+        if self.filters is None:
+            if packed.size != out.size:
+                return False
+            np.copyto(out, packed)
+            return True
+        return self.filters.unpack_into(out, packed, mask, self.scratch.room)
+
+    def _unpacked(self, corner: Corner, found: tuple[int, Bytes]) -> Bytes | None:
+        mask, packed = found
+        if self.filters is not None:
+            out = self.scratch.room("chunk", self.filters.nbytes)
+            if self.filters.unpack_into(out, packed, mask, self.scratch.room):
+                return out
+        return unpacked_chunk(self.dataset, self.filters, corner, packed, mask, self.file)
 
 
 def _slab(dataset: Any, kind: ValueType, begins: Corner, ends: Corner) -> Array:

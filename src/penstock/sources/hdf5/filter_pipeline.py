@@ -4,8 +4,9 @@ HDF5 itself unpacks whatever a chunk claims: a few kilobytes may become gigabyte
 time, while this runs on any number of threads.
 """
 
+import contextlib
+import functools
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +17,14 @@ import numpy.typing as npt
 from penstock import _native
 
 Bytes = npt.NDArray[np.uint8]
+Room = Callable[[str, int], Bytes]
+Steps = tuple[tuple[int, tuple[int, ...]], ...]
 _DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE_OFFSET, _LZF = 1, 2, 3, 4, 5, 6, 32000
 _BLOSC, _LZ4, _BLOSC2 = 32001, 32004, 32026
 _STRING, _VLEN = 3, 9  # Classes of types, as files number them.
 REFERENCE_NBYTES = 16
 """The bytes of a reference to a value of any length: how long it is, which heap it lies in, its number there."""
 _SLACK_NBYTES = 1 << 16  # Checksums and headers of filters that come before the last one.
-_WORDS = 1 << 16  # Checked at once: the sums of these fit into 64 bits.
 _FOLD = 0xFFFF
 
 
@@ -38,7 +40,7 @@ class BombError(PackedError):
 class Filters:
     """How the chunks of a dataset are packed."""
 
-    steps: tuple[tuple[int, tuple[int, ...]], ...]
+    steps: Steps
     """The code of each filter and its parameters, in the order in which they were applied."""
     nbytes: int
     """The bytes of a chunk, unpacked."""
@@ -53,18 +55,35 @@ class Filters:
         """The most bytes that a chunk of theirs takes in a file."""
         return 2 * self.nbytes + _SLACK_NBYTES
 
-    def unpacked(self, packed: bytes, mask: int) -> Bytes:
+    def unpacked(self, packed: bytes | Bytes, mask: int) -> Bytes:
         """Return the bytes of a chunk; `mask` has a bit for each filter that was left out of it."""
         found = self._undone(packed, mask)
         if found.size != self.nbytes:
             raise PackedError(f"it unpacks to {found.size} bytes, and must have {self.nbytes}")
         return found
 
-    def check(self, packed: bytes, mask: int) -> None:
+    def unpack_into(self, out: Bytes, packed: Bytes, mask: int, room: Room) -> bool:
+        """Unpack a chunk to `out`, which has its bytes; False if it does not unpack to just these: then ask `unpacked`.
+
+        `room` gives memory for the steps between.
+        """
+        found = packed
+        with contextlib.suppress(PackedError):
+            for undo, parameters, name, extra in _undoing(self.steps, mask):
+                # The last one to be undone writes to the place itself.
+                target = room(name, self.nbytes + extra) if name else out
+                found = undo(found, parameters, target)
+            if found.size == self.nbytes:
+                if not np.may_share_memory(found, out):
+                    np.copyto(out, found)
+                return True
+        return False
+
+    def check(self, packed: bytes | Bytes, mask: int) -> None:
         """Raise if a chunk that HDF5 shall unpack holds more than it may, as far as that can be known."""
         self._undone(packed, mask)
 
-    def _undone(self, packed: bytes, mask: int) -> Bytes:
+    def _undone(self, packed: bytes | Bytes, mask: int) -> Bytes:
         """Return a chunk after undoing its filters, last one first, up to the first that is not known."""
         found = np.frombuffer(packed, np.uint8)
         most = self.nbytes + self.nbytes // 8 + _SLACK_NBYTES
@@ -76,8 +95,20 @@ class Filters:
                 if claim > most:
                     raise BombError(f"it claims to unpack to {claim} bytes")
                 break
-            found = _UNDO[code](found, parameters, most)
+            found = _UNDO[code](found, parameters, np.empty(most, np.uint8))
         return found
+
+
+@functools.lru_cache(maxsize=64)  # A damaged file may have any mask.
+def _undoing(steps: Steps, mask: int) -> "list[tuple[_Undo, tuple[int, ...], str, int]]":
+    """Return what undoes each filter, last one first: with a name for the memory between two, and its extra bytes."""
+    left = [step for number, step in enumerate(steps) if not mask & (1 << number)]
+    found = []
+    for number, (code, parameters) in enumerate(left):
+        extra = 4 * sum(before == _FLETCHER32 for before, _ in left[:number])
+        name = f"unpacked {number}" if number else ""
+        found.append((_UNDO[code], parameters, name, extra))
+    return found[::-1]
 
 
 def filters_of(dataset: Any) -> Filters | None:
@@ -99,49 +130,43 @@ def chunk_nbytes(dataset: Any) -> int:
     return math.prod(map(int, dataset.chunks)) * int(width)
 
 
-def _inflated(packed: Bytes, _: Sequence[int], most: int) -> Bytes:
-    unpacker = zlib.decompressobj()
+def _inflated(packed: Bytes, _: Sequence[int], out: Bytes) -> Bytes:
     try:
-        found = unpacker.decompress(packed.data, most + 1)
-    except zlib.error as error:
-        raise PackedError(f"its deflated bytes are damaged: {error}") from error
-    if len(found) > most:
-        raise BombError(f"it unpacks to more than {most} bytes")
-    if not unpacker.eof:
-        raise PackedError("its deflated bytes are cut off")
-    return np.frombuffer(found, np.uint8)
+        return out[: _native.unpack_zlib(packed, out)]
+    except BufferError as error:
+        raise BombError(f"it unpacks to more than {out.size} bytes") from error
+    except ValueError as error:
+        raise PackedError(str(error)) from error
 
 
-def _unpacked_lzf(packed: Bytes, _: Sequence[int], most: int) -> Bytes:
-    out = np.empty(most, np.uint8)
+def _unpacked_lzf(packed: Bytes, _: Sequence[int], out: Bytes) -> Bytes:
     try:
         return out[: _native.unpack_lzf(packed, out)]
     except BufferError as error:
-        raise BombError(f"it unpacks to more than {most} bytes") from error
+        raise BombError(f"it unpacks to more than {out.size} bytes") from error
     except ValueError as error:
         raise PackedError("its LZF bytes are damaged or cut off") from error
 
 
-def _unshuffled(packed: Bytes, parameters: Sequence[int], _: int) -> Bytes:
+def _unshuffled(packed: Bytes, parameters: Sequence[int], out: Bytes) -> Bytes:
     """Return values whose first bytes came first, then all second bytes, and so on; a rest is as it is."""
     width = parameters[0] if parameters else 0
     if width < 1:
         raise PackedError(f"its bytes are shuffled by values of {width} bytes")
-    count = packed.size // width
-    if width == 1 or count < 2:
+    if width == 1 or packed.size < 2 * width:
         return packed
-    found = np.empty(packed.size, np.uint8)
-    found[: count * width].reshape(count, width)[:] = packed[: count * width].reshape(width, -1).T
-    found[count * width :] = packed[count * width :]
-    return found
+    if packed.size > out.size:
+        raise BombError(f"it unpacks to more than {out.size} bytes")
+    _native.unshuffle(packed, width, out[: packed.size])
+    return out[: packed.size]
 
 
-def _checked(packed: Bytes, _: Sequence[int], __: int) -> Bytes:
+def _checked(packed: Bytes, _: Sequence[int], __: Bytes) -> Bytes:
     """Return the bytes before a Fletcher-32, which must be theirs."""
     if packed.size < 4:
         raise PackedError("it is too short for its checksum")
     found, tail = packed[:-4], packed[-4:]
-    first, second = _fletcher32(found)
+    first, second = _native.fletcher32(found)
     stored = int.from_bytes(tail.tobytes(), "little")
     # Sums are those of HDF5 but for multiples of 65535. HDF5 1.6.2 swapped the bytes of each half.
     swapped = int.from_bytes(tail.reshape(2, 2)[:, ::-1].tobytes(), "little")
@@ -151,22 +176,9 @@ def _checked(packed: Bytes, _: Sequence[int], __: int) -> Bytes:
     return found
 
 
-def _fletcher32(data: Bytes) -> tuple[int, int]:
-    """Return the sum of all words of 16 bits, and the sum of those sums, both modulo 65535."""
-    words = data[: data.size & ~1].view(">u2")
-    tail = [int(data[-1]) << 8] if data.size % 2 else []
-    first = second = 0
-    for start in range(0, len(words), _WORDS):
-        piece = words[start : start + _WORDS].astype(np.int64)
-        second += len(piece) * first + int(piece @ np.arange(len(piece), 0, -1))
-        first = (first + int(piece.sum())) % _FOLD
-    for word in tail:
-        first = (first + word) % _FOLD
-        second += first
-    return first, second % _FOLD
-
-
-_UNDO: dict[int, Callable[[Bytes, Sequence[int], int], Bytes]] = {
+# What undoes a filter, given memory that it may write to.
+_Undo = Callable[[Bytes, Sequence[int], Bytes], Bytes]
+_UNDO: dict[int, _Undo] = {
     _DEFLATE: _inflated,
     _SHUFFLE: _unshuffled,
     _FLETCHER32: _checked,
