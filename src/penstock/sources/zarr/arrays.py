@@ -2,6 +2,7 @@
 
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from penstock.core.optional import require
 from penstock.core.rows import Context, Rows
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FieldError, FileChangedError, FileError, MissingFileError
-from penstock.io.keys import open_keys
+from penstock.io.keys import Keys, open_keys
 from penstock.io.location import Location
 from penstock.sources.reading.chunked import (
     Chunked,
@@ -33,7 +34,9 @@ from penstock.sources.reading.parts import (
     each_field,
     no_rows,
 )
-from penstock.sources.zarr.bounded import bounded, in_bounds, read_rows
+from penstock.sources.zarr.bounded import ByZarr, bounded, in_bounds
+from penstock.sources.zarr.direct import Means, direct_of, index_nbytes, means_of, recipe_of
+from penstock.sources.zarr.recipe import ShardRecipe
 from penstock.sources.zarr.sizes import WidthError, codecs_of, limits_of
 from penstock.sources.zarr.store import store_class
 
@@ -238,9 +241,10 @@ def field_of(array: Any, name: str, file: str) -> Field:
 
 
 class ZarrChunks(Chunked):
-    """One array, decoded by Zarr a chunk (or a row of chunks) at a time."""
+    """One array, decoded a chunk (or a row of chunks) at a time: here, or by Zarr where a codec is not known here."""
 
     overhead = 3  # Chunks as they lie in the store, unpacked, and put together.
+    decodes_in_place = True
 
     def __init__(self, array: Any, name: str, file: str, key: Hashable) -> None:
         field = field_of(array, name, file)
@@ -252,6 +256,29 @@ class ZarrChunks(Chunked):
         sides = zip(array.shape[1:], chunks[1:], strict=True)
         self.stored_nbytes: int = width * math.prod(-(-size // step) * step for size, step in sides)
         """The bytes of a row in its chunks, which may go past the edge of the array."""
+        recipe = recipe_of(array)
+        self.index_nbytes = index_nbytes(recipe)
+        self.least_index_nbytes = 2 * recipe.index_nbytes if isinstance(recipe, ShardRecipe) else 0
+
+    @abstractmethod
+    def rows(self, context: Context) -> "_Rows":
+        """Return what reads its rows."""
+
+    def decode(self, start: int, stop: int, context: Context) -> Values:
+        """Return rows in memory from `context.allocate`."""
+        values = self.memory(stop - start, context)
+        self.decode_into(values, start, stop, context)
+        return values
+
+    def decode_into(self, out: Array, start: int, stop: int, context: Context) -> None:
+        """Unpack chunks to where their rows are wanted."""
+        rows = self.rows(context)
+        if out.size:
+            rows.read(out, start)
+
+    def limit_index(self, nbytes: int) -> None:
+        """Retain fewer indices of shards, but two at least."""
+        self.index_nbytes = min(self.index_nbytes, max(nbytes, self.least_index_nbytes))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the rows decoded at once; chunks are decoded whole, with what is past the edge."""
@@ -273,18 +300,18 @@ class ZarrLeaf(ZarrChunks):
         self.shape = array.shape
         self.how = f"Zarr version {array.metadata.zarr_format}, decoded a chunk at a time"
 
-    def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows that Zarr decoded and put together."""
-        array = context.resources.get(
-            ("zarr", self.location.url, self.name), lambda: _OpenArray(self)
+    def rows(self, context: Context) -> "_Rows":
+        """Return what reads its rows, for as long as the stream is open."""
+        means = means_of(context)
+        return context.resources.get(
+            ("zarr", self.location.url, self.name), lambda: _OpenArray(self, means)
         )
-        return array.rows(start, stop)
 
 
 class _OpenArray:
     """An array that a stream has open."""
 
-    def __init__(self, leaf: ZarrLeaf) -> None:
+    def __init__(self, leaf: ZarrLeaf, means: Means) -> None:
         self.leaf = leaf
         self.store = OpenStore(leaf.location)
         try:
@@ -299,23 +326,25 @@ class _OpenArray:
                 file=leaf.file,
                 cure="Build the dataset again.",
             )
-        self.array = bounded(array)
-        self.folder = f"{leaf.file.rstrip('/')}/{leaf.name}".rstrip("/")
+        self.prefix = f"{leaf.name}/" if leaf.name else ""
+        folder = f"{leaf.file.rstrip('/')}/{leaf.name}".rstrip("/")
+        direct = direct_of(
+            array, self.store.keys, self.prefix, folder, means, index_nbytes=leaf.index_nbytes
+        )
+        self.reads = direct or ByZarr(bounded(array), folder)
 
-    def rows(self, start: int, stop: int) -> Array:
+    def read(self, values: Array, start: int) -> None:
         missing = self.store.keys.num_missing
-        found = read_rows(self.array, start, stop, self.folder)
+        self.reads.read(values, start)
         if self.store.keys.num_missing == missing:
-            return found
+            return
         # A missing chunk stands for the fill value, but not if the whole array is gone.
-        prefix = f"{self.leaf.name}/" if self.leaf.name else ""
-        if all(self.store.keys.get(prefix + one, 0, 0) is None for one in _METADATA):
+        if all(self.store.keys.get(self.prefix + one, 0, 0) is None for one in _METADATA):
             raise MissingFileError(
                 "the array has vanished since it was listed",
                 file=self.leaf.file,
                 cure="Check the path.",
             )
-        return found
 
     def close(self) -> None:
         self.store.close()
@@ -336,18 +365,40 @@ class OpenedArray(ZarrChunks):
             raise Unproven(f"it lies in a {type(self.array.store).__name__}")
         return [*Location(str(root), 0, is_directory=True).identity(), self.array.path]
 
-    def decode(self, start: int, stop: int, context: Context) -> Values:
-        """Return rows that Zarr decoded and put together."""
+    def rows(self, context: Context) -> "_Rows":
+        """Return what reads its rows; the array is the user's to close."""
         check_unchanged(self, self.array.shape)
-        mine = context.resources.get(("open zarr", self.key), lambda: _Bounded(self.array))
-        return read_rows(mine.array, start, stop, self.file)
+        means = means_of(context)
+        return context.resources.get(("open zarr", self.key), lambda: _UsersArray(self, means))
 
 
-class _Bounded:
-    """What a stream reads of an array that the user has open; it is the user's to close."""
+class _UsersArray:
+    """What a stream reads of an array that the user has open."""
 
-    def __init__(self, array: Any) -> None:
-        self.array = bounded(in_bounds(array))
+    def __init__(self, leaf: OpenedArray, means: Means) -> None:
+        array, direct = leaf.array, None
+        self.keys: Keys | None = None
+        root = _local_root(array)
+        if root is not None:
+            self.keys = open_keys(Location(str(root), 0, is_directory=True))
+            prefix = f"{array.path}/" if array.path else ""
+            direct = direct_of(
+                array, self.keys, prefix, leaf.file, means, index_nbytes=leaf.index_nbytes
+            )
+        self.reads = direct or ByZarr(bounded(in_bounds(array)), leaf.file)
+
+    def read(self, values: Array, start: int) -> None:
+        self.reads.read(values, start)
 
     def close(self) -> None:
-        pass
+        if self.keys is not None:
+            self.keys.close()
+
+
+def _local_root(array: Any) -> Path | None:
+    """Return the folder of an array that lies in a plain one; None for all other stores."""
+    local = require("zarr.storage", "reading .zarr", "zarr").LocalStore
+    return Path(array.store.root) if type(array.store) is local else None
+
+
+_Rows = _OpenArray | _UsersArray

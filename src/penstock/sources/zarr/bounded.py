@@ -16,10 +16,9 @@ import numpy as np
 from penstock.core.arrays import Array
 from penstock.core.optional import require
 from penstock.errors import DataError
+from penstock.sources.zarr.direct import CURE
 from penstock.sources.zarr.packed import PACKERS, PackedError, unpack
 from penstock.sources.zarr.sizes import Limits, decoded_sizes, limits_of, named
-
-_CURE = "It is damaged or cut off: copy it again from its original."
 
 
 def bounded(array: Any) -> Any:
@@ -156,20 +155,31 @@ def _bounded_store_class() -> Any:
                 raise DataError(
                     f"there are {nbytes} bytes or more to be read at once, where there can be at most {most}",
                     file=f"{self._store}/{key}",
-                    cure=_CURE,
+                    cure=CURE,
                 )
 
     return BoundedStore
 
 
-def read_rows(array: Any, start: int, stop: int, folder: str) -> Array:
-    """Return rows of a bounded array, which lies in `folder`; raise for a chunk that can't be unpacked, by its name."""
-    try:
-        return np.asarray(array[start:stop])
-    except Exception as error:
-        if not isinstance(_cause(error), PackedError):
-            raise
-        raise _bad_chunk(array, start, stop, folder, error) from error
+@dataclasses.dataclass(frozen=True, slots=True)
+class ByZarr:
+    """A bounded array, which lies in `folder`: Zarr decodes its chunks and puts them together."""
+
+    array: Any
+    folder: str
+
+    def read(self, values: Array, start: int) -> None:
+        """Fill `values` with the rows from `start` on; raise for a chunk that can't be unpacked, by its name."""
+        stop = start + len(values)
+        try:
+            found = np.asarray(self.array[start:stop])
+        except Exception as error:
+            if not isinstance(_cause(error), PackedError):
+                raise
+            raise _bad_chunk(self.array, start, stop, self.folder, error) from error
+        if found.shape != values.shape:
+            raise ValueError(f"rows must have shape {values.shape}, got {found.shape}")
+        np.copyto(values, found)
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -200,5 +210,5 @@ def _bad_chunk(array: Any, start: int, stop: int, folder: str, error: Exception)
         f"rows {corner[0]} to {last} can't be decoded: the chunk at {corner}: {_cause(error)}",
         file=f"{folder}/{key}",
         row=corner[0],
-        cure=_CURE,
+        cure=CURE,
     )

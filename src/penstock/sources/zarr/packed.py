@@ -4,6 +4,7 @@ Zarr unpacks whatever a chunk holds, and some codecs allocate what it claims: a 
 """
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock import _native
 from penstock.core.optional import require
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,6 +36,40 @@ def unpack(codec: Config, packed: Bytes, most: int) -> Any:
     The codec is one of PACKERS; its configuration has its name as `id`.
     """
     return PACKERS[codec["id"]](packed, most, codec)
+
+
+def unpack_into(codec: Config, packed: Bytes, out: Bytes) -> bool:
+    """Unpack to `out`, if that is as large as what comes; False if not, or if it is damaged: then ask `unpack`."""
+    try:
+        if codec["id"] in _CLAIMS:
+            if _CLAIMS[codec["id"]](packed) != out.size:
+                return False
+            _numcodec(codec["id"]).decode(packed, out)
+            return True
+        if codec["id"] == "zlib":
+            return _native.unpack_zlib(packed, out) == out.size
+        if codec["id"] == "gzip":
+            return _unpack_gzip(packed, out)
+    except (RuntimeError, ValueError, BufferError):
+        pass
+    return False
+
+
+def _unpack_gzip(packed: Bytes, out: Bytes) -> bool:
+    """Unpack a single member that has a plain header."""
+    if packed[:3].tobytes() != b"\x1f\x8b\x08" or packed[3] or packed.size < 18:
+        return False  # With a name, or a comment: rare enough to be left to `unpack`.
+    used, written = _native.unpack_deflate(packed[10:], out)
+    tail = packed[10 + used :]
+    if written != out.size or tail.size != 8:
+        return False
+    checksum, size = struct.unpack("<II", tail.data)
+    return bool(zlib.crc32(out.data) == checksum and size == written & 0xFFFFFFFF)
+
+
+@functools.cache
+def _numcodec(name: str) -> Any:
+    return require("numcodecs", "reading .zarr", "zarr").get_codec({"id": name})
 
 
 def _streamed(
@@ -74,7 +110,7 @@ def _claimed(claim: Callable[[Bytes], int]) -> Callable[[Bytes, int, Config], An
         nbytes = claim(packed)
         if nbytes > most:
             raise PackedError(f"it claims to unpack to {nbytes} bytes, and may have {most}")
-        unpacker = require("numcodecs", "reading .zarr", "zarr").get_codec({"id": codec["id"]})
+        unpacker = _numcodec(codec["id"])
         if nbytes == _UNKNOWN:
             try:
                 unpacker.decode(packed, np.empty(most, np.uint8))
@@ -118,6 +154,7 @@ def _zstd_nbytes(packed: Bytes) -> int:
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
+_CLAIMS = {"blosc": _blosc_nbytes, "lz4": _lz4_nbytes, "zstd": _zstd_nbytes}
 PACKERS: dict[str, Callable[[Bytes, int, Config], Any]] = {
     "gzip": _streamed(
         lambda _: zlib.decompressobj(31), lambda file, _: gzip.GzipFile(fileobj=file)
@@ -128,8 +165,6 @@ PACKERS: dict[str, Callable[[Bytes, int, Config], Any]] = {
         lambda codec: lzma.LZMADecompressor(**_lzma_options(codec)),
         lambda file, codec: lzma.LZMAFile(file, **_lzma_options(codec)),  # noqa: SIM115  # Its caller does.
     ),
-    "blosc": _claimed(_blosc_nbytes),
-    "lz4": _claimed(_lz4_nbytes),
-    "zstd": _claimed(_zstd_nbytes),
+    **{name: _claimed(claim) for name, claim in _CLAIMS.items()},
 }
 """What undoes a codec, by its name: `(packed, most, configuration)`."""
