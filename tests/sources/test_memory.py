@@ -201,6 +201,10 @@ HUGE: dict[str, Any] = {
     "skewed.parquet": lambda path: parquet_of(
         path, pa.LargeListArray.from_arrays([0, *[40_000_000] * 99], np.zeros(40_000_000, "i1"))
     ),
+    # So many that the buffers of a reader that doubles them have just grown.
+    "doubled.parquet": lambda path: parquet_of(
+        path, pa.LargeListArray.from_arrays([0, *[34_000_000] * 99], np.zeros(34_000_000, "f8"))
+    ),
     "prefixes.parquet": lambda path: parquet_of(
         path,
         pa.array(["z" * 500_000 + str(row) for row in range(300)]),
@@ -250,7 +254,9 @@ def test_what_decodes_to_gigabytes_keeps_to_the_budget_or_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["line.txt", "skewed.parquet", "prefixes.parquet", "text.arrow"])
+@pytest.mark.parametrize(
+    "name", ["line.txt", "skewed.parquet", "doubled.parquet", "prefixes.parquet", "text.arrow"]
+)
 def test_the_budget_that_a_refusal_names_will_do(tmp_path: Path, cgroup: Path, name: str) -> None:
     HUGE[name](tmp_path / name)
     refused = outcomes(cgroup, 50_000_000, str(tmp_path / name))[0]

@@ -20,7 +20,11 @@ from tests.sources.fidelity import assert_reads
 from tests.sources.formats import Columns, FormatSuite, rows_of, sample
 
 import penstock as ps
+from penstock.engine.plan import make_plan
 from penstock.errors import DataError, FieldError
+from penstock.sources.reading import column_sets
+from penstock.sources.reading.file_rows import FileRows
+from penstock.stages.batch import BatchedRows
 
 
 def table_of(columns: Columns) -> pa.Table:
@@ -91,6 +95,59 @@ def test_every_dtype_and_row_group_comes_back(data: st.DataObject, group_rows: i
         ds = ps.from_files(f"{folder}/a.parquet", "x")
         assert_same(run(ds.batch(2)), run(ps.from_arrays(values).batch(2)))
         assert_same(run(ds.shuffle(seed=1)), run(ps.from_arrays(values).shuffle(seed=1)))
+
+
+@pytest.mark.parametrize("most", [0, 4_000, 1 << 21])
+@pytest.mark.parametrize("group_rows", [7, 300, 5_000])
+def test_columns_read_together_and_alone_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int, most: int
+) -> None:
+    monkeypatch.setattr(column_sets, "MOST_NBYTES", most)
+    rng = np.random.default_rng(0)
+    columns: Columns = {
+        "half": rng.random(3000).astype("f2"),
+        "text": [f"{number}" for number in range(3000)],
+        "wide": rng.random(3000),
+        "few": rng.integers(0, 3, 3000).astype("i4"),
+        "pair": rng.random((3000, 2)),
+        "is": rng.random(3000) < 0.5,
+        "at": np.arange(3000).astype("M8[ms]"),
+        "big": rng.integers(0, 1 << 40, 3000),
+    }
+    for name, codec in (("a", "snappy"), ("b", "none"), ("c", "zstd")):
+        pq.write_table(
+            table_of(columns),
+            tmp_path / f"{name}.parquet",
+            row_group_size=group_rows,
+            compression=codec,
+        )
+    names = [name for name in columns if name != "text"]
+    whole = {name: np.concatenate([columns[name]] * 3) for name in names}
+    for fields in (names, names[::-1], ["big", "wide", "few"]):
+        nest = {name: name for name in fields}
+        ds = ps.from_files(tmp_path / "*.parquet", fields=nest)
+        same = ps.from_arrays({name: whole[name] for name in fields})
+        for batch_size in (1000, 7):
+            assert_same(run(ds.batch(batch_size)), run(same.batch(batch_size)))
+        assert_same(run(ds.shard(3, 1).batch(32)), run(same.shard(3, 1).batch(32)))
+        for threads in (0, 3):
+            found = ds.shuffle(seed=1).batch(50).with_options(threads=threads)
+            assert_same(run(found), run(same.shuffle(seed=1).batch(50)))
+
+
+def test_a_column_that_is_damaged_is_named_among_those_read_together(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = table_of({name: np.random.default_rng(0).random(1000) for name in "abc"})
+    pq.write_table(table, path, row_group_size=250, compression="none", use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(2).column(1)
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="column 'b' of row group 2"):
+        run(ps.from_files(path).batch(100))
+    found = ps.from_files(path).with_options(on_error="skip").batch(250)
+    good = [number for number in range(1000) if not 500 <= number < 750]
+    assert_same(np.concatenate([batch["c"] for batch in found]), table["c"].to_numpy()[good])
 
 
 def test_lists_dictionaries_dates_and_fixed_binary_have_their_places(tmp_path: Path) -> None:
@@ -268,3 +325,24 @@ def test_reading_numbers_loads_no_pandas_which_takes_as_much_memory_as_all_else(
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_files_whose_columns_are_joined_otherwise_retain_no_more_than_was_planned(
+    tmp_path: Path,
+) -> None:
+    lengths = [int(one) for one in np.random.default_rng(1).integers(9_000, 16_000, 16)]
+    for number, length in enumerate(lengths):
+        columns = {f"c{place:02d}": np.arange(length) + place / 100 for place in range(40)}
+        pq.write_table(pa.table(columns), tmp_path / f"{number:02d}.parquet")
+    ds = ps.from_files(tmp_path / "*.parquet").batch(64)
+    node = ds.node
+    assert isinstance(node, BatchedRows)
+    assert isinstance(node.input, FileRows)
+    sets = {tuple(column_sets.column_sets(list(one.leaves.values()))) for one in node.input.parts}
+    assert len(sets) > 3, "the files must differ"
+    needed = make_plan(node, ds.with_options(memory="2GB").options).need
+    with ds.with_options(memory=needed).stream() as stream:
+        found = np.concatenate([batch["c07"].copy() for batch in stream])
+        assert stream.report().peak_nbytes <= needed
+    assert_same(found, np.concatenate([np.arange(length) + 7 / 100 for length in lengths]))

@@ -61,14 +61,20 @@ class Pages:
         return max(1, nbytes // longest)
 
 
+def first_page(column: Any) -> int:
+    """Return where the pages of a column begin, given pyarrow's metadata of the column of a row group."""
+    start: int = column.data_page_offset
+    if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
+        start = column.dictionary_page_offset
+    return start
+
+
 def read_pages(reader: Reader, column: Any, what: str) -> Pages:
     """Return what the headers of the pages of a column claim; raise a DataError if that can't be.
 
     `column` is pyarrow's metadata of the column of a row group, `what` names it in errors.
     """
-    start = column.data_page_offset
-    if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
-        start = column.dictionary_page_offset
+    start = first_page(column)
     end = min(reader.size, start + column.total_compressed_size + _SLACK)
     headers = _Headers(reader, end, what)
     found = dict.fromkeys(("largest", "dictionary", "num_words", "num_coded"), 0) | {"densest": 1}

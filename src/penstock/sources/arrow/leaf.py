@@ -1,7 +1,7 @@
 """A column that pyarrow decodes a chunk at a time: what Parquet and Arrow files have in common."""
 
 from penstock.core.blocks import Sink
-from penstock.core.rows import Context, RowSet
+from penstock.core.rows import Context, RowSet, Runs
 from penstock.sources.arrow.columns import named_errors
 from penstock.sources.reading.chunked import Chunked
 
@@ -33,3 +33,8 @@ class ArrowColumn(Chunked):
         """Read rows; errors about memory name the file and the column."""
         with named_errors(self.file, self.name):
             super().read(rows, sink, context)
+
+    def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
+        """Read runs of rows; errors about memory name the file and the column."""
+        with named_errors(self.file, self.name):
+            super().read_runs(runs, sink, context)

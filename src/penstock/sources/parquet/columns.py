@@ -110,6 +110,10 @@ def _open(
         found = ParquetLeaf(field, grid, name, location, locations, request, metadata)
         found.column = numbers[0] if numbers else 0
         found.page_nbytes = sizes.page
+        found.packed_nbytes = max(
+            (sum(group.column(c).total_compressed_size for c in numbers) for group in groups),
+            default=0,
+        )
         if not spec.is_fixed:
             least = sizes.mean if sizes.has_prefixes else 0
             found.hold(

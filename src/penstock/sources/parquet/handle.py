@@ -1,14 +1,17 @@
 """An open Parquet file, and the errors of one that can't be read."""
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.core.optional import require
+from penstock.core.rows import Context
 from penstock.errors import DataError, PenstockError
 from penstock.io.location import Location
-from penstock.io.reader import Reader
+from penstock.io.reader import Range, Reader
 from penstock.io.seekable import SeekableFile
+from penstock.memory import ALIGNMENT
 
 BUFFER_NBYTES = 1 << 18
 """Read from the file at once for each column."""
@@ -53,6 +56,41 @@ def encrypted(location: Location) -> DataError:
     )
 
 
+class ColumnStream(SeekableFile):
+    """A file of which some column chunks are in memory already, so that pyarrow need not read them one by one."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        self._chunks: dict[int, memoryview] = {}
+
+    def fetch(self, spans: Iterable[tuple[int, int]], context: Context) -> None:
+        """Read the given (offset, bytes) at once, in memory of the context's; until `forget`."""
+        wanted = list(spans)
+        edges = [
+            0,
+            *itertools.accumulate(-(-nbytes // ALIGNMENT) * ALIGNMENT for _, nbytes in wanted),
+        ]
+        memory = context.allocate(edges[-1])
+        pieces = [
+            (offset, memory[edge : edge + nbytes])
+            for (offset, nbytes), edge in zip(wanted, edges[:-1], strict=True)
+        ]
+        self._reader.read_ranges([Range(*piece) for piece in pieces])
+        self._chunks = {offset: piece.data for offset, piece in pieces}
+
+    def forget(self) -> None:
+        """Let go of what was fetched."""
+        self._chunks = {}
+
+    def read(self, size: int | None = -1) -> Any:
+        """Return up to `size` bytes: a whole chunk that was fetched as it is."""
+        found = self._chunks.get(self._position)
+        if found is None or len(found) != size:
+            return super().read(size)
+        self._position += len(found)
+        return found
+
+
 class Handle:
     """An open file for the use of one thread; the column `dictionary` comes with its dictionary, if it has one."""
 
@@ -64,15 +102,17 @@ class Handle:
         *,
         verify: bool,
         dictionary: str | None = None,
+        is_buffered: bool = True,
     ) -> None:
+        """Open it; unless `is_buffered`, a column chunk is read whole."""
         require("pyarrow", f"reading {location.suffix or '.parquet'}", "parquet")
         parquet = require("pyarrow.parquet", "reading .parquet", "parquet")
-        self.stream = SeekableFile(reader)
+        self.stream = ColumnStream(reader)
         with file_errors(location):
             self.file = parquet.ParquetFile(
                 self.stream,
                 metadata=metadata,
-                buffer_size=BUFFER_NBYTES,
+                buffer_size=BUFFER_NBYTES if is_buffered else 0,
                 pre_buffer=False,
                 read_dictionary=None if dictionary is None else [dictionary],
                 # An item has a few bytes at least: more items than that are a claim that would cost memory.

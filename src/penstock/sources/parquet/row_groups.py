@@ -14,7 +14,7 @@ from penstock.core.optional import require
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError
-from penstock.io.formats.parquet_pages import Pages, read_pages
+from penstock.io.formats.parquet_pages import Pages, first_page, read_pages
 from penstock.io.location import Location
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import format_nbytes
@@ -23,12 +23,13 @@ from penstock.sources.arrow.columns import (
     fixed_values,
     is_null_list,
     joined,
+    named_errors,
     null_error,
     varying_values,
 )
 from penstock.sources.arrow.leaf import ArrowColumn
 from penstock.sources.parquet.handle import BUFFER_NBYTES, Handle, where
-from penstock.sources.reading.chunked import Coded, Grid, Values
+from penstock.sources.reading.chunked import Chunked, Coded, Grid, Values
 from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.parts import Request, array_key
 
@@ -38,6 +39,9 @@ PAGE_COPIES = 3
 """A page as it is stored and unpacked, and its values as they grow."""
 USUAL_NBYTES = 3 * BATCH_NBYTES
 """What decoding usually takes besides: room for pages of up to 1 MB, as most writers make."""
+# Of the values of a list while pyarrow's buffers grow: the old one, one of twice its size, and those before, which its
+# allocator gives back a little later (2.7 were measured).
+_GROWTH = 3
 _LEAST_ROWS = 256  # Decoded at once: texts that are too long for that keep their dictionary.
 
 
@@ -48,6 +52,8 @@ class ParquetLeaf(ArrowColumn):
     """The number of its leaf column in a row group."""
     page_nbytes = 0
     """The bytes that decoding takes besides, where there are large pages."""
+    packed_nbytes = 0
+    """The bytes of the column in the file, in the row group that has most of it."""
 
     def __init__(
         self,
@@ -65,6 +71,7 @@ class ParquetLeaf(ArrowColumn):
         self.direct = request.direct
         self.verify = request.verify
         self.metadata = metadata
+        self.joins = field.spec.shape == () and field.spec.is_fixed
         self.how = "Parquet, decoded a row group at a time"
         self._pages: dict[int, Pages] = {}
         self._longest: dict[int, int] = {}
@@ -72,28 +79,89 @@ class ParquetLeaf(ArrowColumn):
 
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows of whole row groups, decoded a few at a time."""
-        reader = reader_of(self.location, context, direct=self.direct)
+        if not self.field.spec.is_fixed:
+            return self._varying(self.looked_at(start, stop, context), start, stop, context)
+        values = self.memory(stop - start, context)
+        done = 0
+        for found in self.decode_pieces(start, stop, context):
+            assert isinstance(found, np.ndarray)
+            values[done : done + len(found)] = found
+            done += len(found)
+        return values
+
+    def decode_pieces(self, start: int, stop: int, context: Context) -> Iterator[Values]:
+        """Yield rows of whole row groups; those of one size as pyarrow decodes them, without a copy of ours."""
+        if not self.field.spec.is_fixed:
+            yield self.decode(start, stop, context)
+            return
+        done = start
+        numbers = self.looked_at(start, stop, context)
+        for row, array in self._arrays(numbers, start, context, is_coded=False):
+            done = row + len(array)
+            if done > stop:
+                break
+            yield self.converted(array, self.field.spec, row, context)
+        if done != stop:
+            raise self._too_short(done - start, start, stop)
+
+    def decode_together(
+        self, leaves: Sequence[Chunked], start: int, stop: int, context: Context
+    ) -> Iterator[Sequence[Values]]:
+        """Yield rows of whole row groups of several columns, which are read from the file at once."""
+        columns = [leaf for leaf in leaves if isinstance(leaf, ParquetLeaf)]
+        names = [leaf.name for leaf in columns]
+        with named_errors(self.file, ", ".join(names)):
+            for leaf in columns:
+                numbers = leaf.looked_at(start, stop, context)
+            nbytes = sum(leaf.pages_nbytes(numbers, is_coded=False) for leaf in columns)
+            reserved = context.allocate(nbytes) if nbytes > USUAL_NBYTES else None
+            handle = self._handle(context, is_coded=False, is_buffered=False)
+            handle.stream.fetch(
+                [leaf.place(number) for number in numbers for leaf in columns], context
+            )
+            rows = max(1, BATCH_NBYTES // sum(leaf.field.nbytes for leaf in columns))
+            row = start
+            try:
+                for batch in handle.file.iter_batches(
+                    batch_size=rows, row_groups=numbers, columns=names, use_threads=False
+                ):
+                    if row + batch.num_rows > stop:
+                        row = -1
+                        break
+                    yield [
+                        leaf.converted(batch.column(leaf.name), leaf.field.spec, row, context)
+                        for leaf in columns
+                    ]
+                    row += batch.num_rows
+            finally:
+                handle.stream.forget()
+            if row != stop:
+                raise self._too_short(row - start, start, stop)
+            del reserved
+
+    def together_nbytes(self, leaves: Sequence[Chunked], num_rows: int) -> int:
+        """Return the bytes of the decoded rows, of what is read of the file for them, and of pages."""
+        row = sum(leaf.field.nbytes for leaf in leaves)
+        chunks = sum(leaf.chunk_nbytes for leaf in leaves)
+        at_once = min(chunks + min(num_rows * row, PIECE_NBYTES), self.num_rows * row)
+        packed = sum(leaf.packed_nbytes for leaf in leaves if isinstance(leaf, ParquetLeaf))
+        return at_once + packed * -(-at_once // max(1, chunks)) + 3 * min(at_once, BATCH_NBYTES)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return where the column lies in the file for a row group: the offset, and how many bytes."""
+        column = self.metadata.row_group(number).column(self.column)
+        return first_page(column), column.total_compressed_size
+
+    def looked_at(self, start: int, stop: int, context: Context) -> list[int]:
+        """Return the row groups of some rows, after a look at the headers of their pages."""
         groups = self.grid.chunk_of(np.array([start, stop - 1])).tolist()
         numbers = list(range(groups[0], groups[1] + 1))
         for number in numbers:
             if number not in self._pages:
+                reader = reader_of(self.location, context, direct=self.direct)
                 column = self.metadata.row_group(number).column(self.column)
                 self._pages[number] = read_pages(reader, column, where(self.name, number))
-        spec = self.field.spec
-        if not spec.is_fixed:
-            return self._varying(numbers, start, stop, context)
-        values = self.memory(stop - start, context)
-        done = start
-        for row, array in self._arrays(numbers, start, context, is_coded=False):
-            found = self._converted(array, spec, row, context)
-            if row + len(array) > stop or not isinstance(found, np.ndarray):
-                done = row + len(array)
-                break
-            values[row - start : row - start + len(array)] = found
-            done = row + len(array)
-        if done != stop:
-            raise self._too_short(done - start, start, stop)
-        return values
+        return numbers
 
     def _varying(self, numbers: Sequence[int], start: int, stop: int, context: Context) -> Values:
         """Return texts or lists: texts with their dictionary where that is much shorter."""
@@ -102,7 +170,7 @@ class ParquetLeaf(ArrowColumn):
         try:
             for is_coded, some in groupby(numbers, lambda number: self._is_coded(number, context)):
                 for at, array in self._arrays(list(some), row, context, is_coded=is_coded):
-                    found = self._converted(array, self.field.spec, at, context)
+                    found = self.converted(array, self.field.spec, at, context)
                     assert not isinstance(found, np.ndarray)
                     columns.append(found)
                     row = at + len(array)
@@ -146,14 +214,19 @@ class ParquetLeaf(ArrowColumn):
             cure="It is damaged: write it again.",
         )
 
-    def _handle(self, context: Context, *, is_coded: bool) -> Handle:
+    def _handle(self, context: Context, *, is_coded: bool, is_buffered: bool = True) -> Handle:
         reader = reader_of(self.location, context, direct=self.direct)
         # A handle for each thread: pyarrow releases the interpreter lock, so that threads can decode in parallel.
         name = self.name if is_coded else None
         return context.resources.get(
-            ("parquet", self.location.url, self.verify, threading.get_ident(), name),
+            ("parquet", self.location.url, self.verify, threading.get_ident(), name, is_buffered),
             lambda: Handle(
-                self.location, reader, self.metadata, verify=self.verify, dictionary=name
+                self.location,
+                reader,
+                self.metadata,
+                verify=self.verify,
+                dictionary=name,
+                is_buffered=is_buffered,
             ),
         )
 
@@ -200,11 +273,11 @@ class ParquetLeaf(ArrowColumn):
 
     def _reserved(self, numbers: Sequence[int], context: Context, *, is_coded: bool) -> Any:
         """Return memory of the budget that stands for what pyarrow takes, where that is more than usual."""
-        nbytes = self._pages_nbytes(numbers, is_coded=is_coded)
+        nbytes = self.pages_nbytes(numbers, is_coded=is_coded)
         usual = max(USUAL_NBYTES, self.page_nbytes)
         return context.allocate(nbytes) if nbytes > usual else None
 
-    def _pages_nbytes(self, numbers: Iterable[int], *, is_coded: bool) -> int:
+    def pages_nbytes(self, numbers: Iterable[int], *, is_coded: bool) -> int:
         """Return the bytes that pyarrow takes for a page of these row groups, whose pages are known."""
         pages = [self._pages[number] for number in numbers]
         nbytes = PAGE_COPIES * max((one.largest for one in pages), default=0)
@@ -212,7 +285,8 @@ class ParquetLeaf(ArrowColumn):
             nbytes += 4 * max((one.dictionary for one in pages), default=0)
         return nbytes
 
-    def _converted(self, array: Any, spec: ArraySpec, row: int, context: Context) -> Values:
+    def converted(self, array: Any, spec: ArraySpec, row: int, context: Context) -> Values:
+        """Return the values of an Arrow array, whose first row is `row`."""
         try:
             if spec.is_fixed:
                 return fixed_values(array, spec)
@@ -230,16 +304,14 @@ class ParquetLeaf(ArrowColumn):
         at_once = chunk + min(num_rows * self.field.nbytes, PIECE_NBYTES)
         at_once = min(at_once, max(chunk, self.num_rows * self.field.nbytes))
         # Pages that were met so far may be larger than those of the row group that was looked at first.
-        met = self._pages_nbytes(tuple(self._pages), is_coded=self.field.spec.is_text)
+        met = self.pages_nbytes(tuple(self._pages), is_coded=self.field.spec.is_text)
         page = max(self.page_nbytes, met if met > USUAL_NBYTES else 0)
         under_way = 3 * min(at_once, BATCH_NBYTES) + 4 * BUFFER_NBYTES + page
         if not self.field.spec.is_fixed and not self.field.spec.is_text:
-            # One list may have all the values of its row group: each takes 4 bytes at least, and 4 for its
-            # levels, twice while these grow.
+            # One list may have all the values of its row group: each takes 4 bytes at least, and 4 for its levels.
             width = self.field.spec.numpy_dtype.itemsize
-            under_way += 2 * (max(4, width) + 4) * (chunk // width)
-        if (
-            self.field.tops
-        ):  # All were looked at, and some are larger than others: joined, and then in order.
+            under_way += _GROWTH * (max(4, width) + 4) * (chunk // width)
+        if self.field.tops:
+            # All were looked at, and some are larger than others: joined, and then in order.
             under_way += 2 * self.field.most_nbytes(num_rows)
         return (1 if self.field.spec.is_fixed else 2) * at_once + under_way
