@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from tests.conformance import Case, Conformance, assert_same, run
 from tests.sources.bad_files import THREADS, read, skipping
 
 import penstock as ps
+from penstock.core.rows import Rows, plain_context
 from penstock.errors import DataError
+from penstock.sources.reading import line_index, line_rows
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")))
 
@@ -21,7 +24,7 @@ class TestText(Conformance):
         lines = [f"líne {i}" * (i % 3) for i in range(21)]
         (tmp_path / "a.txt").write_text("\n".join(lines[:13]) + "\n")
         (tmp_path / "b.txt").write_text("\n".join(lines[13:]))
-        return Case(lambda: ps.from_files(tmp_path), lines, has_length=False)
+        return Case(lambda: ps.from_files(tmp_path), lines)
 
 
 @given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
@@ -34,6 +37,55 @@ def test_lines_come_back_without_their_ends(lines: list[str], end: str, is_ended
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.txt").write_bytes(text.encode())
         assert run(ps.from_files(f"{folder}/a.txt")) == lines
+
+
+ENDS = st.sampled_from([b"\n", b"\r\n"])
+FILES = st.lists(st.tuples(LINES, ENDS, st.booleans()), min_size=1, max_size=4)
+
+
+@given(FILES, st.integers(1, 100), st.data())
+def test_any_lines_of_any_files_are_read_by_their_numbers(
+    files: list[tuple[list[str], bytes, bool]], nbytes: int, data: st.DataObject
+) -> None:
+    import tempfile
+
+    expected: list[str] = []
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_index, "RUN_NBYTES", nbytes)
+        patch.setattr(line_rows, "RUN_NBYTES", nbytes)
+        patch.setattr(line_rows, "PIECE_NBYTES", 3 * nbytes)
+        patch.setattr(line_index, "PIECE_NBYTES", 2 * nbytes)
+        for number, (lines, end, is_ended) in enumerate(files):
+            text = end.join(line.encode() for line in lines) + (end if is_ended and lines else b"")
+            (Path(folder) / f"{number}.txt").write_bytes(text)
+            expected += lines if not lines or is_ended or lines[-1] else lines[:-1]
+        ds = ps.from_files(folder)
+        assert len(ds) == len(expected)
+        assert run(ds) == expected
+        assert sorted(run(ds.shuffle(seed=1, window=500))) == sorted(expected)
+        if expected:
+            rows = np.array(
+                data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=20)), np.int64
+            )
+            context = plain_context()
+            block = context.block(ds.node, len(rows))
+            assert isinstance(ds.node, Rows)
+            ds.node.read(rows, block, context)
+            context.resources.close()
+            found = [one for (one,) in map(block.finish().row, range(len(rows)))]
+            assert found == [expected[row] for row in rows.tolist()]
+
+
+def test_bytes_of_two_lines_are_not_taken_for_one_character(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"fine\nbad \xc3\n\xa9 bad, too\nfine again\n")
+    ds = ps.from_files(tmp_path / "a.txt")
+    assert len(ds) == 4
+    with pytest.raises(DataError, match=r"a\.txt, byte 9: line 2 is not UTF-8"):
+        run(ds)
+    with pytest.raises(DataError, match=r"a\.txt, byte 11: line 3 is not UTF-8"):
+        run(ds.skip(2))
+    assert run(ds.skip(3)) == ["fine again"]
+    assert run(ds.with_options(on_error="skip")) == ["fine", "fine again"]
 
 
 def test_long_files_are_resumed_at_any_batch(tmp_path: Path) -> None:
@@ -91,7 +143,7 @@ def test_a_line_too_long_for_the_budget_is_named_with_one_that_will_do(tmp_path:
     (tmp_path / "a.txt").write_bytes(b"a\n" + b"x" * 3_000_000 + b"\nb\n")
     ds = ps.from_files(tmp_path / "a.txt").with_options(memory=20_000_000)
     with pytest.raises(
-        ps.BudgetError, match=r"a\.txt: line 2 has up to .*memory=(\d+)\)"
+        ps.BudgetError, match=r"row 1 of .*a\.txt, byte 2, has 3 MB.*memory=(\d+)\)"
     ) as caught:
         run(ds)
     budget = int(str(caught.value).partition("memory=")[2].partition(")")[0])

@@ -1,4 +1,4 @@
-"""Text files: a row is a line, as str, without its end. Read forward, resumed at any line."""
+"""Text files: a row is a line, as str, without its end; found by an index, or read forward."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,35 +12,47 @@ from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Text
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
-from penstock.core.rows import Context
+from penstock.core.rows import Context, RowSet
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
-from penstock.io.formats.lines import TEXT_NBYTES, Piece
+from penstock.io.formats.lines import TEXT, TEXT_NBYTES, Piece, mark_nbytes
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import read_bytes
 from penstock.memory import Allocate
 from penstock.sources.reading.line_flow import LineFlow
+from penstock.sources.reading.line_index import RUN_NBYTES, LineIndex, index_lines, length_sums
+from penstock.sources.reading.line_rows import LineRows, Loaded
 from penstock.sources.reading.parts import Request, attempt_each, check_names, skipped_words
 
+_OFFSET_NBYTES = 8  # Where a line begins in its column.
 
-def open_format(locations: Sequence[Location], request: Request) -> "TextFlow":
-    """Return the lines of files; reads a little of the first, to know how long lines are."""
+
+def open_format(locations: Sequence[Location], request: Request) -> "TextFlow | TextRows":
+    """Return the lines of files, which are found by one scan of each; those behind URLs are read forward."""
     check_names(str(locations[0]), request.names or (), {"": None})
-    if request.skip:
-        locations, _ = attempt_each(locations, _check_readable, request)
-    return TextFlow(locations, direct=request.direct)
+    is_remote = any(location.is_remote for location in locations)
+    starts: list[int] = []
+    if request.skip or not is_remote:
+        locations, starts = attempt_each(locations, _first_byte, request)
+    flow = TextFlow(locations, direct=request.direct)
+    if is_remote:
+        return flow
+    indexes = index_lines(locations, starts, TEXT, direct=request.direct)
+    return flow if indexes is None else TextRows(flow, indexes)
 
 
-def _check_readable(location: Location) -> None:
+def _first_byte(location: Location) -> int:
+    """Return where the first line begins."""
     with open_reader(location) as reader:
-        read_bytes(reader, 0, min(1, location.size))
+        return mark_nbytes(reader)
 
 
 class TextFlow(LineFlow):
     """Lines of text, without their ends."""
 
     kind = "text"
+    dialect = TEXT
     copies = 10  # As bytes, their cut, the search for line ends, and up to 4 while it is checked to be UTF-8.
 
     def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
@@ -99,6 +111,71 @@ class TextFlow(LineFlow):
         """Return names and sizes of the files."""
         files = [[location.name, location.size] for location in self.locations]
         return ["text", files, self.skip]
+
+
+class TextRows(LineRows):
+    """Lines of text with random access."""
+
+    def __init__(self, flow: TextFlow, indexes: Sequence[LineIndex]) -> None:
+        super().__init__(flow, indexes)
+        counts = np.sum([one.lengths for one in indexes], axis=0)
+        tops = tuple(
+            nbytes + _OFFSET_NBYTES * min(self.num_rows, 1 << power)
+            for power, nbytes in enumerate(length_sums(counts))
+        )
+        estimate = self.mean_nbytes + _OFFSET_NBYTES
+        self.fields = (Field(ArraySpec((), str), estimate=estimate, tops=tops),)
+
+    def put_rows(self, loaded: Loaded, rows: RowSet, out: Block, context: Context) -> None:
+        """Copy lines without their ends."""
+        (sink,) = out.sinks
+        assert isinstance(sink, Pieces)
+        if isinstance(rows, slice):
+            sink.add(self._run(loaded, rows, sink, context))
+            return
+        starts, stops = self.spans(loaded)
+        chosen = self.local(loaded, rows)
+        starts, stops = starts[chosen], stops[chosen]
+        # All of it with the line ends: characters of two lines must not be taken for one.
+        if not _native.is_utf8(loaded.buffer):
+            self._check(loaded, starts, stops, rows, context)
+        lengths = stops - starts
+        offsets = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        memory = sink.allocate(int(offsets[-1]))
+        _native.gather_spans(loaded.buffer, starts, lengths, memory, offsets[:-1].copy())
+        sink.add(Text(memory, offsets, str))
+
+    def _run(self, loaded: Loaded, rows: slice, sink: Pieces, context: Context) -> Text:
+        """Return lines that follow each other: all that were loaded, but for some of the first and last run."""
+        text, num_lines = loaded.buffer[1:], int(loaded.bases[-1])
+        first = rows.start - int(loaded.firsts[0])
+        memory = sink.allocate(len(text) - num_lines)  # Without the line ends.
+        offsets = np.empty(rows.stop - rows.start + 1, np.int64)
+        found, nbytes, is_utf8 = _native.copy_lines(text, first, memory, offsets)
+        if found != num_lines:
+            raise self.changed(loaded)
+        if not is_utf8:
+            starts, stops = self.spans(loaded)
+            chosen = slice(first, first + len(offsets) - 1)
+            self._check(loaded, starts[chosen], stops[chosen], rows, context)
+        return Text(memory[:nbytes], offsets, str)
+
+    def _check(
+        self, loaded: Loaded, starts: Index, stops: Index, rows: RowSet, context: Context
+    ) -> None:
+        """Raise for the first of these lines that is not UTF-8, if there is one."""
+        for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            if not _native.is_utf8(loaded.buffer[start:stop]):
+                row = rows.start + number if isinstance(rows, slice) else int(rows[number])
+                file, offset, line = self.place(row, context)
+                Piece(offset, line, loaded.buffer[start:stop].tobytes()).text(file)
+
+    def making_nbytes(self, num_rows: int, text_nbytes: int) -> int:
+        """Return the bytes of lines on their way to the block, and of those beside them in a run, which it keeps."""
+        beside = 2 * min(text_nbytes, RUN_NBYTES)  # Of the first run and the last.
+        # Twice: there may be one block more than are being made.
+        return 2 * self.block_nbytes(num_rows) + 2 * beside
 
 
 def _lines(data: bytes, used: int, allocate: Allocate) -> Text:

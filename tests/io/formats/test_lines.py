@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.native import twins
 
 from penstock.errors import DataError
 from penstock.io.formats import lines
-from penstock.io.formats.lines import read_pieces
+from penstock.io.formats.lines import TEXT, Dialect, read_pieces
 from penstock.io.open import open_reader
 from penstock.io.paths import expand
 
@@ -23,13 +24,18 @@ def pieces_of(data: bytes, **options: object) -> list[lines.Piece]:
             return list(read_pieces(reader, **options))
 
 
-@given(st.lists(st.sampled_from([b"a", b"\n", b'"', b"bcd"])).map(b"".join), st.integers(1, 9))
+PIECES = [b"a", b"\n", b'"', b"bcd", b",", b',"', b'",', b"\r\n"]
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(b"".join), st.integers(1, 9))
 def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int) -> None:
     before = lines.TEXT_NBYTES
     lines.TEXT_NBYTES = nbytes
     try:
-        for quote in (b"", b'"'):
-            found = pieces_of(data, quote=quote)
+        for dialect in (TEXT, Dialect(ord(","))):
+            found = pieces_of(data, dialect=dialect)
+            records, _, _ = twins.records(data, dialect.separator, dialect.quote)
+            inside = {at for _, start, end in records for at in range(start, end)}
             assert b"".join(piece.data for piece in found) == data
             line = 1
             for piece in found:
@@ -37,9 +43,9 @@ def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int
                 line += piece.data.count(b"\n")
             for piece in found[:-1]:
                 assert piece.data.endswith(b"\n")
-                assert not quote or data.count(b'"', 0, piece.end) % 2 == 0
+                assert piece.end - 1 not in inside
             for piece in found:
-                rest = pieces_of(data, offset=piece.offset, line=piece.line, quote=quote)
+                rest = pieces_of(data, offset=piece.offset, line=piece.line, dialect=dialect)
                 assert b"".join(one.data for one in rest) == data[piece.offset :]
     finally:
         lines.TEXT_NBYTES = before
@@ -47,6 +53,6 @@ def test_pieces_are_whole_lines_and_together_everything(data: bytes, nbytes: int
 
 def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "TEXT_NBYTES", 16)
-    monkeypatch.setattr(lines, "_MOST_NBYTES", 64)
+    monkeypatch.setattr(lines, "MOST_NBYTES", 64)
     with pytest.raises(DataError, match=r"line 2 has no end within 64 bytes.*quote"):
-        pieces_of(b'a\n"' + b"x" * 1000, quote=b'"')
+        pieces_of(b'a\n"' + b"x" * 1000, dialect=Dialect(ord(",")))

@@ -85,3 +85,12 @@ def test_types_of_csv_are_found_in_its_good_rows(tmp_path: Path) -> None:
         list(stream)
         told = stream.report().skipped
     assert [re.findall(r"line \d", one) for one in told] == [["line 3"], ["line 4"]]
+
+
+def test_a_header_with_a_quote_that_is_never_closed_is_no_index(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a,"b\n1,2\n3,4\n')
+    with pytest.raises(DataError, match=r"a\.csv.*near line 1: .*quote"):
+        ps.from_files(tmp_path / "a.csv")
+    ds = ps.from_files(tmp_path / "a.csv", on_error="skip")
+    with pytest.raises(TypeError, match="length"):
+        len(ds)

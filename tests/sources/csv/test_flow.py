@@ -34,7 +34,7 @@ class TestCsv(Conformance):
         expected = [
             {"id": np.int64(i), "half": np.float64(half), "name": name} for i, half, name in rows
         ]
-        return Case(lambda: ps.from_files(tmp_path), expected, has_length=False)
+        return Case(lambda: ps.from_files(tmp_path), expected)
 
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=12)
@@ -182,11 +182,22 @@ def test_any_bytes_give_rows_or_a_clear_error(data: bytes) -> None:
             assert_names(error, "a.csv")
 
 
-def test_it_says_that_it_is_read_forward_and_caches_for_an_exact_shuffle(tmp_path: Path) -> None:
-    write(tmp_path / "a.csv", ["x"], [[i] for i in range(500)])
+def test_bad_quotes_leave_a_file_that_is_read_forward_and_caches_for_an_exact_shuffle(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{i}" for i in range(100_000)]
+    (tmp_path / "a.csv").write_text("\n".join(["x", *lines, '"1" 2', *lines]))
     ds = ps.from_files(tmp_path / "a.csv", "x")
     assert "read forward" in str(ds.explain())
-    exact = run(ds.cache().shuffle(seed=3))
-    assert_same(exact, run(ps.from_arrays(np.arange(500)).shuffle(seed=3)))
     with pytest.raises(TypeError, match="length"):
         len(ds)
+    with pytest.raises(DataError, match=r"a\.csv.*near line \d+: ',' expected after '\"'"):
+        run(ds.batch(1000))
+    with pytest.raises(ps.StateError):
+        good = tmp_path / "good.csv"
+        good.write_text("\n".join(["x", *lines]))
+        with ds.take(10).stream() as stream:
+            state = stream.state()
+        run(ps.from_files(good, "x").take(10), state=state)
+    exact = run(ds.with_options(on_error="skip").take(500).cache().shuffle(seed=3))
+    assert_same(exact, run(ps.from_arrays(np.arange(500)).shuffle(seed=3)))

@@ -4,16 +4,33 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from penstock import _native
 from penstock.errors import DataError
 from penstock.io.reader import Reader, read_bytes
 
 TEXT_NBYTES = 1 << 18
-_MOST_NBYTES = 64 << 20  # A longer line is a quote that is never closed, or not text at all.
+MOST_NBYTES = 64 << 20
+"""A longer line is a quote that is never closed, or not text at all."""
 _BOM = b"\xef\xbb\xbf"
 Reserve = Callable[[int, int], Any]
 """Called with the number of a line, and the bytes of the piece that begins with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How text is divided: in lines, or in records of CSV, whose fields may stand between quotes."""
+
+    separator: int = -1
+    """The byte between two fields; -1 for lines of text."""
+    quote: int = ord('"')
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether there are fields, and quotes."""
+        return self.separator >= 0
+
+
+TEXT = Dialect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +70,7 @@ def read_pieces(
     offset: int = 0,
     line: int = 1,
     *,
-    quote: bytes = b"",
+    dialect: Dialect = TEXT,
     most: int | None = None,
     reserve: Reserve | None = None,
 ) -> Iterator[Piece]:
@@ -62,20 +79,19 @@ def read_pieces(
     A line of more than `most` bytes (default: 64 MB) raises UnclosedError. Before a piece is read that is larger than
     usual, `reserve` is called with its first line and its bytes; what it returns is kept while the piece is in use.
     """
-    limit = _MOST_NBYTES if most is None else most
+    limit = MOST_NBYTES if most is None else most
     size = reader.size
-    if offset == 0 and size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM:
-        offset = len(_BOM)
+    offset = offset or mark_nbytes(reader)
     while offset < size:
         data = read_bytes(reader, offset, min(TEXT_NBYTES, size - offset))
-        end = len(data) if offset + len(data) == size else _last_line_end(data, quote)
+        end = len(data) if offset + len(data) == size else _last_line_end(data, dialect)
         reserved = None
         if not end:
             del data
-            wanted = _long_nbytes(reader, offset, line, quote, limit)
+            wanted = _long_nbytes(reader, offset, line, dialect, limit)
             reserved = None if reserve is None else reserve(line, wanted)
             data = read_bytes(reader, offset, wanted)
-            end = wanted if offset + wanted == size else _last_line_end(data, quote)
+            end = wanted if offset + wanted == size else _last_line_end(data, dialect)
         piece = Piece(offset, line, data if end == len(data) else data[:end])
         del data
         offset = piece.end
@@ -86,19 +102,20 @@ def read_pieces(
         del reserved
 
 
-def _long_nbytes(reader: Reader, offset: int, line: int, quote: bytes, limit: int) -> int:
+def mark_nbytes(reader: Reader) -> int:
+    """Return the bytes of the mark that some programs put before UTF-8 text; 0 if there is none."""
+    has_mark = reader.size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM
+    return len(_BOM) if has_mark else 0
+
+
+def _long_nbytes(reader: Reader, offset: int, line: int, dialect: Dialect, limit: int) -> int:
     """Return the bytes of a piece whose first line is longer than usual, found without holding the line."""
     stop = min(reader.size, offset + limit)
-    at, is_quoted = offset, False
+    at, state = offset, 0
     wanted = TEXT_NBYTES
     while at < stop:
-        data = np.frombuffer(read_bytes(reader, at, min(TEXT_NBYTES, stop - at)), np.uint8)
-        ends = data == ord("\n")
-        if quote:
-            quotes = np.cumsum(data == quote[0]) + is_quoted
-            ends &= quotes % 2 == 0
-            is_quoted = bool(quotes[-1] % 2)
-        end = int(np.argmax(ends)) + 1 if ends.any() else 0
+        data = read_bytes(reader, at, min(TEXT_NBYTES, stop - at))
+        end, _, state = _native.line_ends(data, dialect.separator, dialect.quote, state)
         if end or (at + len(data) == reader.size):
             length = at - offset + (end or len(data))
             while wanted < length:
@@ -126,14 +143,8 @@ def next_line(reader: Reader, offset: int) -> int:
     return reader.size
 
 
-def _last_line_end(data: bytes, quote: bytes) -> int:
+def _last_line_end(data: bytes, dialect: Dialect) -> int:
     """Return where the last whole line ends, outside quotes; 0 if there is none."""
-    end = data.rfind(b"\n") + 1
-    if not quote or quote not in data:
-        return end
-    quotes = data.count(quote, 0, end)
-    while end and quotes % 2:
-        before = data.rfind(b"\n", 0, end - 1) + 1
-        quotes -= data.count(quote, before, end)
-        end = before
-    return end
+    if not dialect.is_csv:
+        return data.rfind(b"\n") + 1
+    return _native.line_ends(data, dialect.separator, dialect.quote, 0)[1]

@@ -5,17 +5,22 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from penstock import _native
 from penstock.core.fields import Field
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, SpecMismatchError
-from penstock.io.formats.lines import Piece, read_pieces
+from penstock.io.formats.lines import Dialect, Piece, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.memory import default_budget
 from penstock.sources.csv.cells import kind_of_cells
 from penstock.sources.csv.flow import CsvFlow
+from penstock.sources.csv.rows import CsvRows
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
+from penstock.sources.reading.line_index import index_lines
 from penstock.sources.reading.parts import Request, attempt_each, check_names
 
 _LEAST_NBYTES = 1 << 20  # That the first line may have in any case.
@@ -25,10 +30,10 @@ _NOTE = (
 )
 
 
-def open_format(locations: Sequence[Location], request: Request) -> CsvFlow:
-    """Return the columns of files; reads the beginning of each."""
-    locations, table = _tables(locations, request)
-    first = _first_piece(locations[0])
+def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | CsvRows:
+    """Return the columns of files, whose rows are found by one scan of each; those behind URLs are read forward."""
+    locations, table, starts = _tables(locations, request)
+    first = _first_piece(locations[0], table.dialect)
     names, structure = chosen_fields(str(locations[0]), table.columns, request)
     check_names(str(locations[0]), names, dict.fromkeys(table.columns))
     specs = _given(request.spec, table, str(locations[0]))
@@ -49,16 +54,34 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow:
             )
         mean = sum(map(len, cells)) // max(1, len(cells))
         fields.append(Field(spec, estimate=mean + 8))
-    return CsvFlow(locations, table, names, structure, tuple(fields), direct=request.direct)
+    flow = CsvFlow(locations, table, names, structure, tuple(fields), direct=request.direct)
+    if any(location.is_remote for location in locations) or min(starts) < 0:
+        return flow
+    indexes = index_lines(locations, starts, table.dialect, direct=request.direct)
+    return flow if indexes is None else CsvRows(flow, indexes)
 
 
-def _tables(locations: Sequence[Location], request: Request) -> tuple[list[Location], Table]:
-    """Return the good files, and the columns that all of them have."""
+def _first_row(piece: Piece, table: Table, location: Location) -> int:
+    """Return the byte after the header, or that of the first row if there is none; -1 for a header without an end."""
+    if not table.has_header:
+        return piece.offset
+    place = np.zeros((2, 1), np.int64)
+    dialect = table.dialect
+    if not _native.split_lines(piece.data, dialect.separator, dialect.quote, *place):
+        return -1
+    return min(location.size, piece.offset + int(place[1, 0]) + 1)
+
+
+def _tables(
+    locations: Sequence[Location], request: Request
+) -> tuple[list[Location], Table, list[int]]:
+    """Return the good files, the columns that all of them have, and where the rows of each begin."""
     delimiter = "\t" if locations[0].suffix == ".tsv" else ","
     first: list[tuple[Location, Table]] = []
 
-    def look(location: Location) -> Table:
-        table = _table(_first_piece(location), delimiter, str(location), skip=request.skip)
+    def look(location: Location) -> int:
+        piece = _first_piece(location, Dialect(ord(delimiter)))
+        table = _table(piece, delimiter, str(location), skip=request.skip)
         if not first:
             first.append((location, table))
         known = first[0][1]
@@ -67,10 +90,10 @@ def _tables(locations: Sequence[Location], request: Request) -> tuple[list[Locat
                 f"the files of a dataset must have the same columns, got {', '.join(known.columns)} in "
                 f"{first[0][0]} and {', '.join(table.columns)} in {location}."
             )
-        return table
+        return _first_row(piece, table, location)
 
-    good, tables = attempt_each(locations, look, request)
-    return good, tables[0]
+    good, starts = attempt_each(locations, look, request)
+    return good, first[0][1], starts
 
 
 def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:
@@ -94,11 +117,11 @@ def _text(piece: Piece, file: str) -> str:
         raise
 
 
-def _first_piece(location: Location) -> Piece:
+def _first_piece(location: Location, dialect: Dialect) -> Piece:
     with open_reader(location) as reader:
         # No budget is known yet: a first line that would not fit the default one is taken for damage.
         most = max(_LEAST_NBYTES, default_budget() // CsvFlow.copies)
-        piece = next(read_pieces(reader, quote=CsvFlow.quote, most=most), None)
+        piece = next(read_pieces(reader, dialect=dialect, most=most), None)
     if piece is None or not piece.data.strip():
         raise DataError("is empty", file=str(location), cure="Leave it out, or write its header.")
     return piece

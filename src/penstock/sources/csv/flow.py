@@ -20,15 +20,15 @@ from penstock.sources.reading.line_flow import LineFlow
 from penstock.sources.reading.parts import skipped_words
 
 _MOST_NBYTES = 2 * TEXT_NBYTES  # Under `skip`, a longer row is an unclosed quote.
-_PYTHON = 64  # Bytes that a byte of text takes at most while its cells are Python objects.
+PYTHON_NBYTES = 64
+"""Bytes that a byte of text takes at most while its cells are Python objects."""
 
 
 class CsvFlow(LineFlow):
     """Rows of CSV files, a field a column."""
 
     kind = "CSV"
-    quote = b'"'
-    copies = _PYTHON
+    copies = PYTHON_NBYTES
     most_skipped = _MOST_NBYTES
 
     def __init__(
@@ -43,6 +43,7 @@ class CsvFlow(LineFlow):
     ) -> None:
         super().__init__(locations, direct=direct)
         self.table = table
+        self.dialect = table.dialect
         self.names = names
         self.structure = structure
         self.fields = fields
@@ -97,15 +98,19 @@ class CsvFlow(LineFlow):
         """Return the bytes of the blocks under way, and of the text and cells of one piece."""
         rows = max(1, TEXT_NBYTES // max(1, len(self.table.columns)) // 2)
         block = min(self.block_nbytes(rows), 8 * TEXT_NBYTES)
-        return (ahead + 2) * block + _PYTHON * (_MOST_NBYTES if self.skip else TEXT_NBYTES)
+        return (ahead + 2) * block + PYTHON_NBYTES * (_MOST_NBYTES if self.skip else TEXT_NBYTES)
 
     def choice(self) -> str:
         """Return what was found in the files."""
+        return f"{self.found_words()}{skipped_words(self)}"
+
+    def found_words(self) -> str:
+        """Return where names and types come from."""
         head = (
             "names from the first line" if self.table.has_header else "no header: numbers as names"
         )
         types = f"types from the first {TEXT_NBYTES >> 10} KB, then fixed"
-        return f"{head}; {types}{skipped_words(self)}"
+        return f"{head}; {types}"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files, and the fields."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import DataError
-from penstock.io.formats.lines import Piece
+from penstock.io.formats.lines import Dialect, Piece
 from penstock.sources.csv.bad_lines import Check, ParsedLine, parse_lines
 
 
@@ -17,6 +17,11 @@ class Table:
     delimiter: str
     has_header: bool
     columns: tuple[str, ...]
+
+    @property
+    def dialect(self) -> Dialect:
+        """Where its rows end."""
+        return Dialect(ord(self.delimiter))
 
     def reader(self, piece: Piece, file: str) -> Any:
         """Return the reader of a piece of text; splitlines() won't do, since it also cuts within lines."""

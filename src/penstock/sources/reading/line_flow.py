@@ -7,10 +7,11 @@ from typing import Any
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
-from penstock.core.rows import Context, Cursor, Parcel
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Node
 from penstock.core.state import cursor_parts
 from penstock.errors import BudgetError, DataError
-from penstock.io.formats.lines import Piece, UnclosedError, next_line, read_pieces
+from penstock.io.formats.lines import Dialect, Piece, UnclosedError, next_line, read_pieces
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader
@@ -27,16 +28,25 @@ class LineFlow(SkippableFlow):
     num_rows = None
     kind: str
     """What its files are called in messages: 'CSV'."""
-    quote = b""
-    """Between two of these a line does not end."""
+    dialect: Dialect
+    """Where lines end, and where they do not."""
     copies: int
     """The bytes that a byte of text takes at most while it is read."""
     most_skipped: int | None = None
     """Under `skip`, a longer line has no end; None: as without."""
 
+    strict: Node | None = None
+    """The rows with random access that this flow, under `skip`, stands for."""
+
     def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
         self.locations = locations
         self.direct = direct
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return the flow that skips bad rows, or what raises: rows with random access, where there are any."""
+        if on_error != "skip" and self.strict is not None:
+            return self.strict
+        return super().with_errors(on_error)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows of each piece of text."""
@@ -73,7 +83,7 @@ class LineFlow(SkippableFlow):
         while offset < reader.size:
             try:
                 for piece in read_pieces(
-                    reader, offset, line, quote=self.quote, most=most, reserve=reserve
+                    reader, offset, line, dialect=self.dialect, most=most, reserve=reserve
                 ):
                     offset, line = piece.end, piece.line + piece.data.count(b"\n")
                     held = [piece]
@@ -96,7 +106,7 @@ class LineFlow(SkippableFlow):
                 f"{reader.location}: line {line} has up to {format_nbytes(nbytes)}, and reading it takes "
                 f"{format_nbytes(taken)}, more than the memory budget leaves it. "
                 f"Write with_options(memory={budget}), or more"
-                f"{', or look for a quote that is never closed' if self.quote else ''}.",
+                f"{', or look for a quote that is never closed' if self.dialect.is_csv else ''}.",
                 is_final=True,
             ) from error
 

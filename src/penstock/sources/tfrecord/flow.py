@@ -9,7 +9,8 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.arrays import Index
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Node, rows_per_block
 from penstock.core.state import cursor_parts
 from penstock.errors import BudgetError, DataError
 from penstock.io.location import Location
