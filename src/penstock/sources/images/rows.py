@@ -15,13 +15,13 @@ from penstock.core.columns import Fixed, column_of
 from penstock.core.digests import array_digest
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, tops_of
-from penstock.core.optional import require
 from penstock.core.rows import Context, Node, RowSet, as_index
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError, SpecMismatchError
 from penstock.io.location import Location
 from penstock.memory import default_budget, format_nbytes
-from penstock.sources.images.decoding import HEAD_NBYTES, Picture
+from penstock.sources.images.decoders import open_picture, require_decoders
+from penstock.sources.images.picture import HEAD_NBYTES, RULES, Picture
 from penstock.sources.reading.bad_rows import BadRun, SkippableRows
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.parts import (
@@ -41,7 +41,7 @@ _MOST_LOOKED_AT_AFAR = 16  # Of images behind URLs that get a size anyway: each 
 
 def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
     """Return the images of folders, with labels; reads the headers of some of them."""
-    require("PIL", f"reading {locations[0].suffix or 'images'}", "images")
+    require_decoders(locations)
     names, structure = chosen_fields(str(locations[0]), ("image", "label"), request)
     check_names(str(locations[0]), names, {"image": None, "label": None})
     return ImageRows(locations, names, structure, _checked_size(request.size), request)
@@ -186,25 +186,24 @@ class ImageRows(SkippableRows):
             if context.executor.is_closing:
                 return
             try:
-                self._decode(row, context, _forget)
+                self._decode(row, context, _decoded)
             except BAD as error:
                 yield BadRun(row, row + 1, str(self.locations[row]), bad(error))
 
-    def _decode(self, row: int, context: Context, put: Callable[[Array], None]) -> None:
-        """Decode one image, and put it somewhere; what both take is counted, or refused before it is taken."""
+    def _decode(self, row: int, context: Context, put: Callable[[Picture], object]) -> None:
+        """Decode one image to some place; what that takes is counted, or refused before it is taken."""
         location = self.locations[row]
         what = "opening it"
         nbytes = min(location.size, HEAD_NBYTES)
         try:
             with context.hold(nbytes):
-                picture = Picture(location, self.size, verify=self.verify)
+                picture = open_picture(location, self.size, verify=self.verify)
             with picture:
                 what = _decoding(picture)
                 nbytes = picture.nbytes
+                self._check_shape(picture)
                 with context.hold(nbytes):
-                    image = picture.pixels()
-                    self._check_shape(image, location)
-                    put(image)
+                    put(picture)
         except BudgetError as error:
             if self.is_forgiving and self.usual is not None and nbytes > self.usual.nbytes:
                 raise _too_large(location, what, nbytes) from error
@@ -216,10 +215,10 @@ class ImageRows(SkippableRows):
                 is_final=True,
             ) from error
 
-    def _check_shape(self, image: Array, location: Location) -> None:
-        if not self.image.spec.admits(image.shape):
+    def _check_shape(self, picture: Picture) -> None:
+        if not self.image.spec.admits(picture.shape):
             raise SpecMismatchError(
-                f"{location}: is {image.shape[0]} x {image.shape[1]}, and the others that were looked at are "
+                f"{picture.location}: is {picture.height} x {picture.width}, and the others that were looked at are "
                 f"{self.image.spec.shape[0]} x {self.image.spec.shape[1]}; give them one size: "
                 f"from_files(..., size=({self.image.spec.shape[0]}, {self.image.spec.shape[1]}))."
             )
@@ -257,9 +256,16 @@ class ImageRows(SkippableRows):
         return f"from_files({self.num_rows} images in {len(self.classes)} folders{size})"
 
     def fingerprint(self) -> Any:
-        """Return the classes and names of the files."""
+        """Return the classes and names of the files, and what their pixels are."""
         names = [location.name for location in self.locations]
-        return ["images", list(self.classes), names, self.image.spec.to_json(), list(self.names)]
+        return [
+            "images",
+            RULES,
+            list(self.classes),
+            names,
+            self.image.spec.to_json(),
+            list(self.names),
+        ]
 
     def evidence(self) -> Iterator[Evidence]:
         """Yield the files, and the labels: these are names of folders, which a file can be moved between."""
@@ -291,7 +297,7 @@ class _Look:
 
 
 def _look(location: Location, size: tuple[int, int] | None) -> _Look:
-    with Picture(location, size) as picture:
+    with open_picture(location, size) as picture:
         return _Look(location, picture.height, picture.width, picture.nbytes)
 
 
@@ -308,13 +314,16 @@ def _too_large(location: Location, what: str, nbytes: int) -> DataError:
     )
 
 
-def _put(sink: Sink, slot: int, context: Context, image: Array) -> None:
+def _put(sink: Sink, slot: int, context: Context, picture: Picture) -> None:
     if isinstance(sink, Pieces):
+        image = _decoded(picture)
         column = column_of([image], sink.spec, context.allocate, aligned=False)
         sink.at(np.array([slot])).add(column)
     else:
-        sink.put_row(slot, image)
+        picture.decode(sink.room(slot))
 
 
-def _forget(image: Array) -> None:
-    pass
+def _decoded(picture: Picture) -> Array:
+    image = np.empty(picture.shape, np.uint8)
+    picture.decode(image)
+    return image

@@ -1,12 +1,12 @@
-"""One image, decoded by Pillow as what its name says; how many bytes that takes is known before it begins."""
+"""Images that Pillow decodes, as what their names say; how many bytes that takes is known before it begins."""
 
 import struct
 from typing import Any
 
 import numpy as np
 
+from penstock import _native
 from penstock.core.arrays import Array
-from penstock.core.closing import Closing
 from penstock.core.optional import require
 from penstock.errors import DataError, FileError
 from penstock.io.location import Location
@@ -14,11 +14,14 @@ from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.io.seekable import PAGES_NBYTES, SeekableFile
 from penstock.io.sizes import READ_NBYTES
+from penstock.sources.images.picture import (
+    HEAD_NBYTES,
+    Picture,
+    too_few_bytes,
+    too_much_before_pixels,
+)
 from penstock.sources.images.png_sums import PngSums
 
-_MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
-HEAD_NBYTES = 64 << 20
-"""What may stand before the pixels: profiles, texts, tags. Of WebP, Pillow reads the whole file at once."""
 # An image is opened as what its name says, and as nothing else: Pillow would run Ghostscript for an EPS of any name.
 _PILLOW_FORMATS = {
     ".jpg": "JPEG",
@@ -36,24 +39,29 @@ _DEPTHS = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2
 # 64 pixels into a bit, and rows of them that are all the same into less.
 _MOST_PIXELS_A_BYTE = {"PNG": 8 * 1032, "GIF": 4096, "JPEG": 1 << 14}
 # Tags of TIFF.
-_TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 322, 323, 278
+_WIDTH, _LENGTH, _TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 256, 257, 322, 323, 278
 _SAMPLES, _BITS, _ORIENTATION = 277, 258, 274
+# Pillow turns a TIFF as its tag says. By this, in Pillow's words, it is turned back.
+_TURNED_BACK = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_90",
+    7: "TRANSVERSE",
+    8: "ROTATE_270",
+}
+_PIECE_PIXELS = 1 << 18  # What is made RGB, and an array, at a time.
+_PIECE_DEPTH = 4 + 4 + 4 + 3 + 3  # A piece, as grey, as RGB, as pieces of bytes, and as an array.
 
 
-class Picture(Closing):
-    """An image file, of which the header is read: `pixels` decodes it, in at most `nbytes` bytes."""
-
-    width: int
-    height: int
-    nbytes: int
+class PillowPicture(Picture):
+    """An image file that Pillow decodes."""
 
     def __init__(
         self, location: Location, size: tuple[int, int] | None, *, verify: bool = True
     ) -> None:
-        """Open the file; `size` is the height and width that the image shall have."""
-        self.location = location
-        self.size = size
-        self.verify = verify
+        super().__init__(location, size, verify=verify)
         self._reader = open_reader(location, direct=False)
         self._file = _Counted(self._reader)
         try:
@@ -67,23 +75,22 @@ class Picture(Closing):
         self._image = None
         self._reader.close()
 
-    def pixels(self) -> Array:
-        """Return the pixels, uint8 (height, width, 3)."""
+    def decode(self, out: Array) -> None:
+        """Fill `out` with the pixels."""
         image, self._image = self._image, None
         self._file.left = 2 * self.location.size + HEAD_NBYTES
         if self.verify and image.format == "PNG" and image.tile:
             self._file.sums = PngSums(int(image.tile[0][2]) - 8)  # From the head of the chunk.
         try:
+            way_back = _way_back(image)
             image.load()
             self._file.check_sums()
+            if way_back is not None:
+                image = image.transpose(getattr(_pillow(self.location).Transpose, way_back))
+            assert image.size == self._decoded_size, f"{image.size} pixels"
             # What it says of transparency is of no use without an alpha channel, and Pillow would warn of it.
             image.info.pop("transparency", None)
-            if image.mode != "RGB":
-                image = image.convert("RGB")
-            if self.size is not None and image.size != (self.size[1], self.size[0]):
-                bilinear = _pillow(self.location).Resampling.BILINEAR
-                image = image.resize((self.size[1], self.size[0]), bilinear)
-            return np.asarray(image)
+            self._put(image, out)
         except Exception as error:
             raise self._failure(error) from error
 
@@ -97,17 +104,22 @@ class Picture(Closing):
         return image
 
     def _measure(self, image: Any) -> None:
-        self.width, self.height = image.size
-        self._check_pixels(*image.size)
-        tile = _tile_of(image)
+        self.width, self.height = _stored_size(image)
+        self.check_pixels(self.width, self.height)
+        tile = self._tile_of(image)
         if image.format == "TIFF" and _TILE_WIDTH in image.tag_v2:
-            self._check_pixels(*tile)
+            self.check_pixels(*tile)
         scans = 0
-        if image.format == "JPEG" and self._has_many_scans(image):
-            # The coefficients of all pixels, two bytes each, until the last scan is read.
-            scans = 2 * image.layers * (image.width + 16) * (image.height + 16)
-        if self.size is not None:
-            image.draft("RGB", (self.size[1], self.size[0]))  # Makes decoding a JPEG cheaper.
+        self._divisor = 1
+        self._decoded_size = self.width, self.height
+        if image.format in {"JPEG", "MPO"}:
+            if self._has_many_scans(image):
+                # The coefficients of all pixels, two bytes each, until the last scan is read.
+                scans = 2 * image.layers * (image.width + 16) * (image.height + 16)
+            self._divisor = self.reduction()
+            if self._divisor > 1:
+                image.draft(None, (self.width // self._divisor, self.height // self._divisor))
+            self._decoded_size = image.size
         self.nbytes = scans + self._decoding_nbytes(image, tile)
         self._check_is_whole(image)
 
@@ -121,17 +133,13 @@ class Picture(Closing):
             _, _, start, (_, row_nbytes, _) = image.tile[0]
             least = start + row_nbytes * (self.height - 1)
         if least > self.location.size:
-            raise DataError(
-                f"claims {self.width} x {self.height} pixels, for which its {self.location.size} bytes are too few",
-                file=str(self.location),
-                cure="It may be damaged or cut off: leave it out, or copy it again.",
-            )
+            raise too_few_bytes(self.location, self.width, self.height)
 
     def _identified(self) -> Any:
         """Return the image as Image.open does, but for its warning of many pixels: we refuse those ourselves."""
         module = _pillow(self.location)
         prefix = self._file.read(16)
-        for kind in _formats_of(self.location):
+        for kind in formats_of(self.location):
             if kind not in module.OPEN:
                 module.init()
             factory, accept = module.OPEN[kind]
@@ -149,8 +157,8 @@ class Picture(Closing):
         return self._file.read(3) != struct.pack(">HB", 6 + 2 * image.layers, image.layers)
 
     def _decoding_nbytes(self, image: Any, tile: tuple[int, int]) -> int:
-        """Return the most bytes that are taken at any time from here to the array of pixels."""
-        width, height = int(image.width), int(image.height)
+        """Return the most bytes that are taken at any time from here to the pixels."""
+        width, height = self._decoded_size
         pixels = width * height
         depth = _DEPTHS.get(image.mode, 4)
         kept = decoding = 0
@@ -159,30 +167,36 @@ class Picture(Closing):
             kept = self.location.size + 12 * pixels
         elif image.format == "TIFF":
             decoding = self.location.size + _tile_nbytes(image, tile)
-            if image.tag_v2.get(_ORIENTATION, 1) != 1:
-                decoding += depth * pixels  # It is turned round.
+            if _way_back(image) is not None:
+                decoding += depth * pixels  # It is turned round, and back.
         elif image.tile and image.tile[0][0] == "bmp_rle":
             decoding = 2 * pixels  # All runs are unpacked before they are put into the image.
-        # Decoders hold two rows of up to 8 bytes a pixel.
-        stages = [depth * pixels + decoding + 16 * width]
-        if image.mode != "RGB":
-            stages.append((depth + 4 + 1) * pixels)  # Some modes become grey first.
-        final = pixels
-        if self.size is not None:
-            final = self.size[0] * self.size[1]
-            # Pillow makes all rows as wide as they shall be, and then fewer, with weights of 16 bytes a pixel.
-            stages.append(4 * (pixels + self.size[1] * height + final) + 16 * (width + height))
-        stages.append((4 + 3 + 3) * final)  # As an image, as pieces of bytes, and as an array.
-        # Two images at a time have an address for each row; and there are the pages of the file.
-        return kept + max(stages) + 32 * height + PAGES_NBYTES
+        taken = _nbytes(width, height, depth, self.shape[0])
+        return kept + decoding + taken + self.result_nbytes()
 
-    def _check_pixels(self, width: int, height: int) -> None:
-        if width * height > _MOST_PIXELS:
-            raise DataError(
-                f"claims {width} x {height} pixels",
-                file=str(self.location),
-                cure="Cut it into smaller images, or leave it out.",
-            )
+    def _put(self, image: Any, out: Array) -> None:
+        """Put the pixels into `out`, as large as that is, in pieces: Pillow's way out of an image takes room."""
+        size = self.height / self._divisor, self.width / self._divisor
+        rows = _PIECE_PIXELS // image.width - _reach(image.height, len(out))
+        count = max(1, rows * len(out) // image.height)
+        for at in range(0, len(out), count):
+            part = out[at : at + count]
+            first, stop = _native.rows_to_resize(image.height, size[0], at, len(part), len(out))
+            piece = image
+            if (first, stop) != (0, image.height):
+                piece = image.crop((0, first, image.width, stop))
+            if piece.mode != "RGB":
+                piece = piece.convert("RGB")
+            _native.resize(np.asarray(piece), first, image.height, size, part, at, len(out))
+
+    def _tile_of(self, image: Any) -> tuple[int, int]:
+        """Return width and height of what is decoded at once: a tile of a TIFF may be larger than the image."""
+        if image.format != "TIFF":
+            return self.width, self.height
+        tags = image.tag_v2
+        if _TILE_WIDTH in tags:
+            return int(tags[_TILE_WIDTH]), int(tags.get(_TILE_LENGTH, self.height))
+        return self.width, min(self.height, int(tags.get(_ROWS_PER_STRIP, self.height)))
 
     def _failure(self, error: Exception) -> FileError:
         """Return the error of a file that Pillow failed at; what the storage said goes first."""
@@ -191,7 +205,7 @@ class Picture(Closing):
         if isinstance(error, FileError):
             return error
         # Pillow's message would name our file object, not the file.
-        kinds = " or ".join(_formats_of(self.location))
+        kinds = " or ".join(formats_of(self.location))
         why = str(error) or type(error).__name__
         if isinstance(error, SyntaxError) and "cannot identify" in why:
             why = f"it is not {kinds}"
@@ -241,11 +255,7 @@ class _Counted(SeekableFile):
             self.sums.saw(start, memoryview(buffer).cast("B")[:done])
         self.left -= done
         if self.left < 0:
-            self.failure = DataError(
-                f"more than {HEAD_NBYTES >> 20} MB stand before its pixels",
-                file=str(self._location),
-                cure="Save it again without its texts and profiles, or leave it out.",
-            )
+            self.failure = too_much_before_pixels(self._location)
             raise self.failure
         return done
 
@@ -260,23 +270,48 @@ def _pillow(location: Location) -> Any:
     return require("PIL.Image", f"reading {location.suffix}", "images")
 
 
-def _formats_of(location: Location) -> list[str]:
+def formats_of(location: Location) -> list[str]:
     """Return what an image may be, in Pillow's words: what its name says; any of ours if it says nothing."""
     claimed = _PILLOW_FORMATS.get(location.suffix)
     return sorted({*_PILLOW_FORMATS.values()}) if claimed is None else [claimed]
 
 
-def _tile_of(image: Any) -> tuple[int, int]:
-    """Return width and height of what is decoded at once: a tile of a TIFF may be larger than the image."""
-    width, height = int(image.width), int(image.height)
-    if image.format != "TIFF":
-        return width, height
-    tags = image.tag_v2
-    if _TILE_WIDTH in tags:
-        return int(tags[_TILE_WIDTH]), int(tags.get(_TILE_LENGTH, height))
-    # Strips of a picture that is turned round go along its other side.
-    width, height = (height, width) if tags.get(_ORIENTATION, 1) > 4 else (width, height)
-    return width, min(height, int(tags.get(_ROWS_PER_STRIP, height)))
+def most_pixels_a_byte(kind: str) -> int:
+    """Return how many pixels a byte of such a file can stand for."""
+    return _MOST_PIXELS_A_BYTE[kind]
+
+
+def _stored_size(image: Any) -> tuple[int, int]:
+    """Return width and height as they are stored: Pillow may have read how a TIFF shall be turned."""
+    if image.format == "TIFF":
+        return int(image.tag_v2[_WIDTH]), int(image.tag_v2[_LENGTH])
+    return int(image.width), int(image.height)
+
+
+def _way_back(image: Any) -> str | None:
+    """Return what undoes the turn that Pillow will give the image, None if it gives it none."""
+    return (
+        _TURNED_BACK.get(image.getexif().get(_ORIENTATION, 1)) if image.format == "TIFF" else None
+    )
+
+
+def rgb_nbytes(width: int, height: int, out_height: int) -> int:
+    """Return what an image takes that is grey or of three colours, until it has so many rows."""
+    return _nbytes(width, height, 4, out_height)
+
+
+def _nbytes(width: int, height: int, depth: int, out_height: int) -> int:
+    """Return what an image takes in Pillow, with what its decoder and the way out of it take."""
+    piece = min(width * height, max(_PIECE_PIXELS, width * (2 + _reach(height, out_height))))
+    # Decoders hold two rows of up to 8 bytes a pixel. Each row has an address, in two images at a time; and there are
+    # the pages of the file.
+    rows = 16 * width + 32 * height
+    return depth * width * height + _PIECE_DEPTH * piece + rows + PAGES_NBYTES
+
+
+def _reach(height: int, out_height: int) -> int:
+    """Return the most rows that one row of the result is made of."""
+    return 2 * max(1, -(-height // out_height)) + 2
 
 
 def _tile_nbytes(image: Any, tile: tuple[int, int]) -> int:
