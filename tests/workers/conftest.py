@@ -45,23 +45,24 @@ def lease():
     return make
 
 
+def wait_until_gone(pid):
+    """Wait until a process has ended that is not our child, or that nobody waits for."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        assert poll.poll(PATIENCE_SECONDS * 1000), f"process {pid} is still there"
+    finally:
+        os.close(fd)
+
+
 @pytest.fixture
 def wait_for_exit():
     """Wait until a process that is not our child has ended."""
-
-    def wait_for(pid):
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        try:
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            assert poll.poll(PATIENCE_SECONDS * 1000), f"process {pid} is still there"
-        finally:
-            os.close(fd)
-
-    return wait_for
+    return wait_until_gone
 
 
 @pytest.fixture

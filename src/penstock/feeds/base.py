@@ -62,7 +62,7 @@ class Feed(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End what is still being read, and let go of what is on the device."""
+        """End what is still being read, and processes that wait for more; let go of what is on the device."""
 
     def explain(self) -> Explanation:
         """Return what reading will do, and where the data will be."""
@@ -195,7 +195,8 @@ class EpochFeed(Feed):
         return None if self._stream is None else self._stream.report()
 
     def close(self) -> None:
-        """End what is still being read, and let go of what is on the device."""
+        """End what is still being read, and processes that wait for more; let go of what is on the device."""
         for stream in list(self._open):
             stream.close()
         self.residency.close()
+        self.source.close()

@@ -1,5 +1,6 @@
 """A pool of worker processes that run one function on blocks of shared memory."""
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 from penstock.core.closing import Closing
 from penstock.errors import WorkersUnavailable
 from penstock.workers.arena import Arena, Array, Place
-from penstock.workers.process import Task, TaskResult
+from penstock.workers.process import Task, TaskResult, surroundings
 from penstock.workers.service import Service
 from penstock.workers.wire import pack_any
 
@@ -55,6 +56,7 @@ class WorkerPool(Closing):
             raise WorkersUnavailable(f"{name} cannot run in processes: {reason}.")
         self.name = name
         self.num_workers = num_workers
+        self._started_as = _identity(num_workers, function_pickle)
         self._service = Service(num_workers, function_pickle, name=name)
         self._arenas = self._service.arenas
         self._owner_pid = os.getpid()
@@ -133,6 +135,30 @@ class WorkerPool(Closing):
         self._service.post(task)
         return task.future
 
+    def rest(self) -> bool:
+        """Give all shared memory back, and let the workers wait for `resume`; False if they can't be used again.
+
+        They can't be if one of them died or keeps rows of its tasks, or if a task is under way. While they wait they
+        hold no memory of tasks; after some seconds (`service.IDLE_SECONDS`), or when one of them dies, they end.
+        """
+        return self._service.rest()
+
+    def resume(self, num_workers: int, function_pickle: bytes) -> bool:
+        """Take tasks again, after `rest`; False if the workers have ended, or were started for anything else.
+
+        They must be as many, have loaded a function of this very pickle, and run where they would be started now: with
+        the same `sys.path`, environment and working directory.
+        """
+        if _identity(num_workers, function_pickle) != self._started_as:
+            return False
+        return self._service.resume(function_pickle)
+
+    def end_soon(self) -> None:
+        """Let the workers end without waiting for it; also by the garbage collector, on any thread."""
+        if os.getpid() == self._owner_pid:
+            self._finalizer.detach()
+            self._service.end_soon()
+
     def close(self) -> None:
         """End the workers and fail the tasks under way; views of the arenas stay valid."""
         _close(self._service, self._arenas, self._owner_pid)
@@ -147,6 +173,13 @@ class WorkerPool(Closing):
             f"{self.name}: an array of shape {array.shape} is not in an arena of this pool: "
             "take its memory from pool.add_arena(nbytes).memory."
         )
+
+
+def _identity(num_workers: int, function_pickle: bytes) -> bytes:
+    """Return a digest of all that workers are started with."""
+    digest = hashlib.blake2b(function_pickle)
+    digest.update(repr((num_workers, *surroundings())).encode(errors="surrogateescape"))
+    return digest.digest()
 
 
 def _close(service: Service, arenas: dict[int, Arena], owner_pid: int) -> None:

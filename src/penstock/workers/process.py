@@ -121,9 +121,7 @@ class WorkerProcess:
 
     def give(self, task: Task, arenas: Container[int]) -> None:
         """Send a task, and before it the arenas it needs; let the worker unmap those not in `arenas`."""
-        for arena_id in [known for known in self._arenas if known not in arenas]:
-            self.channel.send(_frame("drop", arena_id), wait=False)
-            self._arenas.remove(arena_id)
+        self.unmap_all_but(arenas)
         for arena in task.arenas:
             if arena.arena_id not in self._arenas:
                 frame = _frame("map", arena.arena_id, arena.nbytes)
@@ -131,6 +129,12 @@ class WorkerProcess:
                 self._arenas.add(arena.arena_id)
         self.channel.send(task.frame, wait=False)
         self.tasks.append(task)
+
+    def unmap_all_but(self, arenas: Container[int]) -> None:
+        """Let the worker unmap all arenas that are not in `arenas`."""
+        for arena_id in [known for known in self._arenas if known not in arenas]:
+            self.channel.send(_frame("drop", arena_id), wait=False)
+            self._arenas.remove(arena_id)
 
     @property
     def is_dead(self) -> bool:
@@ -190,16 +194,29 @@ def _leave_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def _command(name: str, channel_fd: int, crash_fd: int) -> list[str]:
-    """Return the command line; its first argument names the worker in lists of processes."""
+def surroundings() -> tuple[Any, ...]:
+    """Return what a worker is started in, besides its function: one that was started elsewhere is another worker."""
+    try:
+        folder = os.getcwd()  # noqa: PTH109  # As a worker gets it.
+    except OSError:  # It was removed.
+        folder = ""
+    return (_flags_and_path(), folder, dict(os.environ))
+
+
+def _flags_and_path() -> tuple[list[str], list[str]]:
     # Private, but multiprocessing uses it, too: with other -O or -W flags a worker would behave differently.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    label = f"penstock worker of {name}"
-    numbers = map(str, (channel_fd, crash_fd, os.getpid()))
     path: list[object] = list(sys.path)
     # Python itself skips entries that are not text, such as a Path.
-    texts = [entry for entry in path if isinstance(entry, str)]
-    return [sys.executable, *flags, "-c", _BOOTSTRAP, label, _HERE, *numbers, *texts]
+    return flags, [entry for entry in path if isinstance(entry, str)]
+
+
+def _command(name: str, channel_fd: int, crash_fd: int) -> list[str]:
+    """Return the command line; its first argument names the worker in lists of processes."""
+    flags, path = _flags_and_path()
+    label = f"penstock worker of {name}"
+    numbers = map(str, (channel_fd, crash_fd, os.getpid()))
+    return [sys.executable, *flags, "-c", _BOOTSTRAP, label, _HERE, *numbers, *path]
 
 
 def _frame(*message: Any) -> Frame:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from contextlib import ExitStack
+from time import monotonic
 
 from penstock.core.crew import Crew
 from penstock.core.descriptors import Descriptor
@@ -26,6 +27,8 @@ TASKS_AHEAD = 2
 # A worker may be killed while it starts. After three in a row, the pool goes on with the workers it has, or
 # ends with an error if none of them is ready.
 STARTS_IN_VAIN = 3
+# How long workers wait for the next epoch; then they end.
+IDLE_SECONDS = 10.0
 
 
 class Service:
@@ -41,21 +44,26 @@ class Service:
         self._num_started = self._num_ready = self._starts_in_vain = 0
         self._workers: list[WorkerProcess] = []
         self._queue: deque[Task] = deque()
-        self._lock = threading.Lock()  # guards the next four
+        # Guards what follows. Reentrant: the garbage collector may end the pool at any moment, on any thread.
+        self._lock = threading.RLock()
         self._inbox: deque[Task] = deque()
+        self._num_open = 0
+        """Tasks whose futures have not ended."""
         self._is_closing = self._is_closed = False
+        self._is_spent = False
+        """Whether the workers are no longer as they were started: one died, or its function keeps rows."""
+        self._rests_until: float | None = None
+        """Until when the workers wait to be used again; None while they are in use."""
         self._failure: BaseException | None = None
         self._crew = Crew()
         with ExitStack() as opened:
             try:
                 self._wake = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
                 opened.callback(self._wake.close)
-                size = len(function_pickle)
-                self._function = Descriptor(memory_file(f"penstock function {name}", size))
+                self._function = self._function_file(function_pickle)
                 opened.callback(self._function.close)
                 self._selector = selectors.DefaultSelector()
                 opened.callback(self._selector.close)
-                write_all(self._function.number, function_pickle, 0)
                 self._selector.register(self._wake.number, selectors.EVENT_READ)
             except OSError as error:
                 raise self._cannot_start(error) from error
@@ -75,23 +83,74 @@ class Service:
                 raise self._cannot_start(error) from error
             raise
 
+    def _function_file(self, function_pickle: bytes) -> Descriptor:
+        """Return memory with the function in it, from which workers load it."""
+        size = len(function_pickle)
+        made = Descriptor(memory_file(f"penstock function {self.name}", size))
+        try:
+            write_all(made.number, function_pickle, 0)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
     def post(self, task: Task) -> None:
         """Hand over a task; its future always comes to an end."""
         with self._lock:
-            if self._is_closing or self._is_closed:
+            if self._is_ending or self._rests_until is not None:
                 task.frame.close()
                 raise self._failure or PoolClosed(
                     f"{self.name}: the pool is closed, and takes no more tasks."
                 )
             self._inbox.append(task)
+            self._num_open += 1
             os.eventfd_write(self._wake.number, 1)
 
-    def close(self) -> None:
-        """End the workers and the thread, and fail tasks under way; idle workers get a second to end by themselves."""
+    @property
+    def _is_ending(self) -> bool:
+        return self._is_closing or self._is_closed
+
+    def rest(self) -> bool:
+        """Let the workers wait for `resume`, for IDLE_SECONDS at most; False if they can't be used again.
+
+        Nothing may be under way. All arenas are dropped, and the memory with the function in it, too.
+        """
+        with self._lock:
+            if self._is_ending or self._num_open or self._is_spent:
+                return False
+            for arena in tuple(self.arenas.values()):
+                arena.discard()
+            self.arenas.clear()
+            self._rests_until = monotonic() + IDLE_SECONDS
+            os.eventfd_write(self._wake.number, 1)
+            return True
+
+    def resume(self, function_pickle: bytes) -> bool:
+        """Let the workers, which have loaded this function, take tasks again; False if they have ended."""
+        with self._lock:
+            if self._is_ending or self._is_spent or self._rests_until is None:
+                return False
+            if self._function.number < 0:
+                try:
+                    # For a worker that has to be replaced.
+                    self._function = self._function_file(function_pickle)
+                except OSError as error:
+                    raise self._cannot_start(error) from error
+            self._rests_until = None
+            # So that the thread no longer looks at the time.
+            os.eventfd_write(self._wake.number, 1)
+            return True
+
+    def end_soon(self) -> None:
+        """End the workers and the thread, and do not wait for that."""
         with self._lock:
             if not self._is_closed:
                 self._is_closing = True
                 os.eventfd_write(self._wake.number, 1)
+
+    def close(self) -> None:
+        """End the workers and the thread, and fail tasks under way; idle workers get a second to end by themselves."""
+        self.end_soon()
         # If a garbage collection on the service thread calls this, join() does not wait: the loop ends by itself.
         self._crew.join()
 
@@ -115,17 +174,33 @@ class Service:
 
     def _loop(self) -> None:
         while True:
-            for key, _ in self._selector.select():
+            until = self._rests_until
+            seconds = None if until is None else max(0.0, until - monotonic())
+            for key, _ in self._selector.select(seconds):
                 if key.data is None:
                     os.eventfd_read(self._wake.number)
                 elif key.data in self._workers:
                     self._read(key.data)
             with self._lock:
+                if self._rests_until is not None and not self._lie_down(self._rests_until):
+                    self._is_closing = True
                 if self._is_closing:
                     return
                 self._queue.extend(self._inbox)
                 self._inbox.clear()
             self._hand_out()
+
+    def _lie_down(self, until: float) -> bool:
+        """Let go of all that waiting workers need not have; False if they shall wait no longer."""
+        if self._is_spent or monotonic() >= until:
+            return False
+        self._function.close()
+        try:
+            for worker in self._workers:
+                worker.unmap_all_but(self.arenas)
+        except OSError:  # Dead already, or not reading its channel.
+            return False
+        return True
 
     def _start_worker(self) -> None:
         try:
@@ -150,6 +225,7 @@ class Service:
             task = self._queue.popleft()
             if not task.is_begun and not task.future.set_running_or_notify_cancel():
                 task.frame.close()
+                self._count_end()
                 continue
             task.is_begun = True
             try:
@@ -202,6 +278,7 @@ class Service:
                 self.ready.set_result(None)
         elif kind == "kept":
             worker.tasks[0].is_kept = True
+            self._is_spent = True
         elif kind == "done":
             seconds, value = rest
             task = worker.tasks.popleft()
@@ -225,6 +302,7 @@ class Service:
 
     def _bury(self, worker: WorkerProcess, *, traceback_text: str = "") -> None:
         """Clean up after a dead or dying worker: fail the task it was on, and queue those it had not begun again."""
+        self._is_spent = True
         self._selector.unregister(worker.channel)
         if worker.pid_fd is not None:
             self._selector.unregister(worker.pid_fd)
@@ -255,10 +333,15 @@ class Service:
         """End a task's future; from here on its arrays belong to the caller alone."""
         task.frame.close()
         task.arrays = ()
+        self._count_end()  # First: whoever waits for the future may let the workers rest.
         if result is not None:
             task.future.set_result(result)
         else:
             task.future.set_exception(error)
+
+    def _count_end(self) -> None:
+        with self._lock:
+            self._num_open -= 1
 
     def _shut_down(self, failure: BaseException | None) -> None:
         with self._lock:
@@ -266,7 +349,8 @@ class Service:
             self._failure = failure
             self._wake.close()
         for worker in self._workers:
-            if worker.tasks:
+            # One that has not begun has nothing to flush.
+            if worker.tasks or not worker.is_ready:
                 worker.kill()
             worker.channel.close()
         unfinished = [*self._queue, *self._inbox]

@@ -112,20 +112,6 @@ def test_with_retries_a_block_is_tried_again_on_a_new_worker(tmp_path):
     assert marker.exists()
 
 
-def test_a_stream_that_is_left_ends_its_workers():
-    with source(5000).map(double).with_options(processes=2).stream() as stream:
-        next(stream)
-        pids = stream._engine.resources._opened[_key(stream)].pool.pids()
-        assert pids
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-def _key(stream):
-    return next(key for key in stream._engine.resources._opened if key[0] == "workers")
-
-
 def burn(row):
     total = 0
     for number in range(4000):

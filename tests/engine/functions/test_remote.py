@@ -213,14 +213,16 @@ def test_close_ends_a_function_that_never_does(how, stage, tmp_path):
     os.mkfifo(gate)
 
     def hang(x):
-        if x == 1:  # Under way once row 0 was handed out, however slow the machine is.
+        if (
+            x == 1
+        ):  # Begun once row 0 is made, since there is one thread: else it might keep the one process from it.
             gate.write_text("here")
             gate.read_text()  # For ever: nobody writes.
         return True
 
     rows = ps.from_arrays(np.arange(100))
     ds = rows.map(hang, spec=ps.ArraySpec((), bool)) if stage == "map" else rows.filter(hang)
-    with ds.with_options(processes=1).stream() as stream:
+    with ds.with_options(processes=1, threads=1).stream() as stream:
         next(stream)
         pids = [pid for one in stream._engine.remotes.values() for pid in one.pool.pids()]
         assert gate.read_text() == "here"
@@ -248,6 +250,7 @@ def test_too_few_descriptors_are_an_error_at_any_moment_and_leave_nothing():
                 print("all" if len(list(ds)) == 50 else "some")
             except ps.PenstockError as error:
                 print(type(error).__name__)
+            ds.close()
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
             assert count() == before, more
     """)

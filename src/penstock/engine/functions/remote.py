@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.core import idle
 from penstock.core.arrays import Array, Index, typed
 from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Fixed, Ragged, Text, merge
@@ -60,7 +61,7 @@ class _Call:
 
 
 class RemoteMap:
-    """The worker processes of one function, for as long as a stream runs."""
+    """The worker processes of one function, while a stream runs; then they wait for the next stream of its node."""
 
     def __init__(
         self,
@@ -73,7 +74,10 @@ class RemoteMap:
         budget: int,
         retries: int,
     ) -> None:
-        """Start the processes; `account` has the grant for `count` trays, or less, but for one of one row."""
+        """Start the processes, or take those that wait since the stream before.
+
+        `account` has the grant for `count` trays, or less, but for one of one row.
+        """
         self.node = node
         self.retries = retries
         self.account = account
@@ -84,16 +88,29 @@ class RemoteMap:
         self._varying_out = [f for f in self.out_fields if f.storage_shape is None]
         self._result_nbytes = float(sum(f.nbytes for f in self._varying_out))
         """The bytes of a row's results of variable size: estimated, then as they come."""
+        self._has_failed = False
+        self._may_rest = False
+        """Whether nothing is under way any more, and nothing went wrong: the processes can run the next epoch."""
+        self._is_left = False
+        """Whether the processes are left to the next stream, and no longer ours."""
         name = node.stage.describe()
+        waiting: workers.WorkerPool | None = None
         try:
             self._rows = self._rows_that_fit(count, rows_per_tray(node, block_nbytes))
             self._tray_nbytes = tray_nbytes(node, self._rows)
             pickled = workers.pickle_function(task_of(node), name=name)
-            self.pool = workers.WorkerPool(processes, pickled, name=name)
+            # Noted here before they go on, so that Ctrl-C ends them.
+            waiting = idle.take(node)
+            if waiting is not None and not waiting.resume(processes, pickled):
+                waiting.close()
+                waiting = None
+            self.pool = waiting or workers.WorkerPool(processes, pickled, name=name)
+            self._trays = Trays(self.pool, account, budget)
         except BaseException:
+            if waiting is not None:
+                waiting.close()
             account.close()
             raise
-        self._trays = Trays(self.pool, account, budget)
 
     def _rows_that_fit(self, count: int, most: int) -> int:
         """Return how many rows of at most `most` a tray can have, for as many trays of `count` as the grant allows."""
@@ -103,16 +120,29 @@ class RemoteMap:
             most //= 2
         return most
 
-    def stop(self) -> None:
+    def stop(self, *, is_interrupted: bool = False) -> None:
         """Let nobody wait for results any more; rows that are under way have a second to end, then are killed."""
+        if self._is_left:
+            return  # Ctrl-C ended `close` early, and this is the next try.
         self._trays.stop()
-        self._trays.wait_idle(_GRACE_SECONDS)
-        self.pool.close()
+        is_back = self._trays.wait_idle(_GRACE_SECONDS)
+        self._may_rest = is_back and not self._has_failed and not is_interrupted
+        if not self._may_rest:
+            self.pool.close()
 
     def close(self) -> None:
-        """End the processes."""
+        """Let the processes wait for the next stream of the node, or end them."""
         try:
-            self.pool.close()
+            if self._is_left:
+                return
+            # All that is shared with them is given back here, before the account is closed.
+            if self._may_rest and self.pool.rest():
+                # Said first: another stream may have them the moment they are kept. If Ctrl-C strikes between these
+                # lines, nobody gets them, and they end by themselves.
+                self._is_left = True
+                idle.keep(self.node, self.pool)
+            else:
+                self.pool.close()
         finally:
             self.account.close()
 
@@ -154,8 +184,14 @@ class RemoteMap:
     def _run(self, call: _Call) -> list[BadRow]:
         """Run a few rows at a time, as many as a tray holds: blocks may be far larger, if they are of large batches."""
         start = 0
-        while start < len(call.numbers):
-            start += self._run_some(call, start)
+        try:
+            while start < len(call.numbers):
+                start += self._run_some(call, start)
+        except StreamClosedError:
+            raise
+        except BaseException:
+            self._has_failed = True
+            raise
         sinks = [sink for sink in call.out.sinks if isinstance(sink, Pieces)]
         for number, sink in enumerate(sinks):
             if call.pieces:

@@ -166,17 +166,18 @@ class Trays:
             self._is_closed = True
             self._wake()
 
-    def wait_idle(self, seconds: float) -> None:
-        """Wait until all trays are back, but no longer than that."""
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until all trays are back, but no longer than that; return whether they are."""
         end = monotonic() + seconds
-        while monotonic() < end:
+        while True:
             with self._lock:
                 if not self._busy_nbytes:
-                    return
+                    return True
                 turn = threading.Lock()
                 turn.acquire()
                 self._waiting.append(turn)
-            turn.acquire(timeout=max(0.0, end - monotonic()))
+            if not turn.acquire(timeout=max(0.0, end - monotonic())):
+                return False
 
     def _found(self, nbytes: int) -> Tray | None:
         """Return an idle tray or a new one, or None if others must come back first."""

@@ -15,8 +15,6 @@ try:
 except ImportError as error:
     raise missing_keras(error) from error
 
-import numpy as np
-
 from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
@@ -26,6 +24,7 @@ from penstock.feeds.base import Feed, standing
 from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.backend_dtypes import check_backend_dtypes
+from penstock.feeds.keras.blank import blank_batch, blank_batches
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
 from penstock.feeds.keras.device_choice import KerasResidency
@@ -192,6 +191,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
                 tf,
                 is_continued=is_continued,
                 is_cut=not _is_trained(role),
+                blanks=lambda: self._blanks(self._epochs.now()),
             )
             return for_strategy(streamed, owner, reader, self.example)
         return resident_dataset(
@@ -261,11 +261,12 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         return None if self._last is None else self._last.latest.report()
 
     def close(self) -> None:
-        """End what is still being read, and let go of what is on the device."""
+        """End what is still being read, and processes that wait for more; let go of what is on the device."""
         self._epochs.close()
         if self._last is not None:
             self._last.close()
         self.residency.close()
+        self.source.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse `validation_split` with the cure: Keras looks for `__array__` to see whether it can split the data."""
@@ -310,16 +311,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def example(self) -> Any:
         """Return a batch of zeros, which takes no memory, for the model to be built with."""
-        leaves, structure = flatten(self._spec(self._epochs.now().role))
-        size = self.batch_size or 1
-        return structure.unflatten(
-            [
-                np.broadcast_to(
-                    np.zeros((), leaf.numpy_dtype), [size, *(n or 1 for n in leaf.shape[1:])]
-                )
-                for leaf in leaves
-            ]
-        )
+        return blank_batch(self._node, self._prepared(self._epochs.now().role))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -369,6 +361,10 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         if begun.call != "build":
             yield from self._open(begun, converter, is_streamed=is_streamed)
             return
+        blanks = self._blanks(begun, converter)
+        if blanks is not None:
+            yield from blanks
+            return
         # A pass is closed before its batch is handed out: nobody would tell if the build of the model failed. One batch
         # is all that a build needs; Keras 3.7 reads two ahead on JAX.
         for number in itertools.count():
@@ -380,6 +376,16 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             if not batch:
                 return
             yield from batch
+
+    def _blanks(
+        self, begun: Begun, converter: Callable[[Any], Convert | None] | None = None
+    ) -> Iterator[Any] | None:
+        """Return batches of zeros, if a model is built: nothing is read for that. None if a batch must be read."""
+        if begun.call != "build":
+            return None
+        leaves, structure = flatten(self._spec(begun.role))
+        convert = None if converter is None else leafwise(structure, [converter(f) for f in leaves])
+        return blank_batches(self._node, self._prepared(begun.role), convert)
 
     def open(
         self,

@@ -1,6 +1,7 @@
 """to_tf(): a true tf.data.Dataset, for every strategy and every tf.data method."""
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 try:
@@ -14,6 +15,7 @@ from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
 from penstock.feeds.dtypes import byte_orders, check_dtypes
 from penstock.feeds.facts import check_batched, num_batches
+from penstock.feeds.keras.blank import blank_batches
 from penstock.feeds.keras.calls import is_building, strategy_of_fit
 from penstock.feeds.leafwise import chained
 from penstock.feeds.on_device.choice import Residency, choose
@@ -41,9 +43,14 @@ class _Epochs:
         """The same, unless a state was given since."""
         self._opened: list[weakref.ref[Pass]] = []
 
+    def blanks(self) -> Iterator[Any] | None:
+        """Return batches of zeros if Keras reads one only to build its model, which it does under a strategy."""
+        node = self.source.node
+        return blank_batches(node, byte_orders(node)) if is_building() else None
+
     def open(self) -> Pass:
         begin = self.next
-        # Under a strategy, Keras reads a batch before training to build its model. That is no epoch.
+        # Where no zeros will do, a batch is read to build the model. That is no epoch.
         is_epoch = not is_building()
         if is_epoch:
             self.next, self.is_whole = self.next.at_end, True
@@ -159,9 +166,10 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         return None if last is None else last.latest.report()
 
     def close(self) -> None:
-        """End what is still being read, and let go of what is on the device."""
+        """End what is still being read, and processes that wait for more; let go of what is on the device."""
         self._epochs.close()
         self.residency.close()
+        self.source.close()
 
 
 def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | None) -> TfFeed:
@@ -176,7 +184,9 @@ def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | N
     data = epochs.residency.data
     is_shared = node.share is None
     if data is None:
-        dataset = streamed_dataset(node, node.spec, epochs.open, tf, is_shared=is_shared)
+        dataset = streamed_dataset(
+            node, node.spec, epochs.open, tf, is_shared=is_shared, blanks=epochs.blanks
+        )
     else:
         where = None if target.is_cpu else target.name
         dataset = resident_dataset(node, data, epochs.open, tf, device=where, is_shared=is_shared)

@@ -29,21 +29,25 @@ def streamed_dataset(
     is_continued: bool = False,
     is_shared: bool = False,
     is_cut: bool = False,
+    blanks: Callable[[], Iterator[Any] | None] = lambda: None,
 ) -> Any:
     """Return a tf.data.Dataset; each of its iterators opens a pass when it is first read from.
 
     `is_continued` says that a pass goes on from epoch to epoch; `is_shared` that several workers, each of which has all
     rows, are to share them; and `is_cut` that the last batches of a pass may have fewer rows than those of the node.
+    What `blanks` returns, unless it is None, are batches that an iterator gives instead of a pass.
     """
     finish = partial(_quiet, tf=tf, is_shared=is_shared)
 
-    def blocks() -> Iterator[Any]:
+    def elements(read: Callable[[Pass], Iterator[Any]]) -> Iterator[Any]:
+        instead = blanks()
+        if instead is not None:
+            yield from instead  # A batch is a long batch of one.
+            return
         reading = open_pass()
-        yield from _until_closed(reading, reading.blocks())
+        yield from _until_closed(reading, read(reading))
 
-    def batches() -> Iterator[Any]:
-        reading = open_pass()
-        yield from _until_closed(reading, iter(reading))
+    blocks, batches = partial(elements, Pass.blocks), partial(elements, iter)
 
     if not can_join(node):
         return finish(_generated(batches, spec, tf))
