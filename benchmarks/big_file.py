@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import queue
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import npy_files
@@ -19,6 +23,9 @@ ROW_NBYTES = NUM_FEATURES * 4
 NAME = "sorted.npy"
 # Rows written at a time: 80 MB.
 STRIDE = 200_000
+_PIECE_NBYTES = 1 << 16
+_NUM_PIECES = 1 << 15  # 2 GB.
+_DEPTH = 64
 
 
 def prepare(directory: Path) -> None:
@@ -88,6 +95,45 @@ def _mixing_of(batches: Iterable) -> dict[str, float]:
 
 def dd(memory: int) -> tuple[Contender, Contender]:
     return npy_files.dd(NAME, memory)
+
+
+def _random_reads(directory: Path) -> Round:
+    """Return a round that reads pieces of 64 KB past the page cache, and does nothing with them."""
+    path = directory / NAME
+    num_pieces = path.stat().st_size // _PIECE_NBYTES
+    order = np.random.default_rng(0).permutation(num_pieces)[:_NUM_PIECES]
+    buffers = queue.SimpleQueue()
+    for _ in range(_DEPTH):
+        buffers.put(mmap.mmap(-1, _PIECE_NBYTES))  # On a page, as direct reads must be.
+
+    def one_round() -> Sample:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+
+        def read(piece: int) -> None:
+            buffer = buffers.get()
+            os.preadv(file, [buffer], piece * _PIECE_NBYTES)
+            buffers.put(buffer)
+
+        try:
+            with ThreadPoolExecutor(_DEPTH) as pool:
+                began = time.perf_counter()
+                for _ in pool.map(read, order.tolist()):
+                    pass
+                took = time.perf_counter() - began
+        finally:
+            os.close(file)
+        return Sample(len(order) * _PIECE_NBYTES / took)
+
+    return one_round
+
+
+def random_reads(memory: int) -> Contender:
+    return Contender(
+        "random reads",
+        "what the disk gives: 64 KB each past the page cache, 64 at a time, nothing done with them",
+        _random_reads,
+        memory=memory,
+    )
 
 
 def _memmap(directory: Path) -> Round:

@@ -26,6 +26,9 @@ ENVIRONMENT = Path(__file__).resolve().parent / ".venv-bench"
 PEERS = (
     ("torch==2.13.0",),
     ("tensorflow-cpu==2.21.0", "jax==0.10.2", "keras==3.15.1", "grain==0.2.18"),
+    ("pillow==13.0.0", "simplejpeg==1.9.0"),
+    ("h5py==3.14.0", "zarr==3.1.6", "tensorstore==0.1.86"),
+    ("pandas==3.1.1", "pyarrow==26.0.1"),
 )
 
 # What decides how penstock is built. A change in any of them reinstalls it.

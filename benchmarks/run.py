@@ -27,6 +27,7 @@ SPECIAL = {
     "map": "user_map",
     "stall": "user_map",
     "checks": "checksums",
+    "layers": "layers",
 }
 
 
@@ -105,18 +106,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(names: list[str]) -> list[tuple[str, object]]:
-    modules = {f"w{int(path.stem[1:3])}": path.stem for path in HERE.glob("w[0-9][0-9]_*.py")}
-    modules = dict(sorted(modules.items(), key=lambda item: int(item[0][1:]))) | SPECIAL
+    # A workload may have several files.
+    modules = sorted(path.stem for path in HERE.glob("w[0-9][0-9]_*.py"))
     available = [
         (module, case)
-        for module in dict.fromkeys(modules.values())
+        for module in dict.fromkeys([*modules, *SPECIAL.values()])
         for case in importlib.import_module(module).CASES
     ]
     if not names:
         return available
     unknown = [name for name in names if not any(_covers(name, case.name) for _, case in available)]
     if unknown:
-        known = " ".join(modules)
+        known = " ".join(dict.fromkeys([*(f"w{int(one[1:3])}" for one in modules), *SPECIAL]))
         sys.exit(f"no case is called {unknown[0]!r}; there are {known}, and what --list shows")
     return [pair for pair in available if any(_covers(name, pair[1].name) for name in names)]
 

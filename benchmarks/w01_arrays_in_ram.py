@@ -146,12 +146,12 @@ CASES = (
             ),
         ),
         bars=(
-            times_as_fast(0.8, "plain NumPy"),
-            times_as_fast(25, "tf.data"),
-            times_as_fast(20, "torch, default"),
-            times_as_fast(10, "torch, BatchSampler"),
-            times_as_fast(10, "torch, BatchSampler, 1 thread"),
-            times_as_fast(100, "Grain"),
+            times_as_fast(1.1, "plain NumPy"),
+            times_as_fast(50, "tf.data"),
+            times_as_fast(35, "torch, default"),
+            times_as_fast(15, "torch, BatchSampler"),
+            times_as_fast(15, "torch, BatchSampler, 1 thread"),
+            times_as_fast(150, "Grain"),
         ),
     ),
 )

@@ -53,6 +53,7 @@ def _case(name: str, memory: int) -> Case:
                 memory=memory,
             ),
             *big_file.dd(memory),
+            big_file.random_reads(memory),
             big_file.memmap(memory),
         ),
         bars=(
