@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from penstock.core import idle
+
 # Derandomized: a run that passed on one machine passes on the next. `make soak` looks further each time.
 settings.register_profile(
     "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -33,6 +35,14 @@ SPREAD = ("feeds/keras/test_feed.py", "feeds/keras/test_checkpoint.py")
 
 # How long a thread that was told to stop may take to do so.
 GRACE_SECONDS = 5.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(tmp_path_factory):
+    """Indexes of files go to a folder of the tests, not to the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
+        yield
 
 
 def our_threads():
@@ -125,6 +135,8 @@ def _nothing_outlives_a_test(request):
     """Fail a test that leaves one of our threads, files, shared memories or processes behind."""
     before = snapshot()
     yield
+    # Worker processes that wait for the next epoch are no leak, if they end when they are told to. All others are.
+    idle.close_all()
     if leaked(before, snapshot()):
         # What is only waiting to be collected is not a leak; neither is a thread on its way out.
         gc.collect()

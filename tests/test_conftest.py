@@ -33,7 +33,16 @@ LEAKS = {
             child.stdout.readline()  # before it runs, it has no name
             kept.append(child)
         """,
+    "workers of a stream that is open": """
+        import numpy as np, penstock as ps
+        kept = []
+        def test_leaks():
+            rows = ps.from_arrays(np.arange(4000)).map(lambda x: x, spec=ps.ArraySpec((), "int64"))
+            kept.append(rows.with_options(processes=1).stream())
+            next(kept[0])
+        """,
 }
+SEEN_AS = {"workers of a stream that is open": "processes"}
 
 
 @pytest.fixture
@@ -46,7 +55,7 @@ def run(pytester):
 @pytest.mark.parametrize("kind", LEAKS)
 def test_a_leak_fails_the_test_that_made_it(run, kind):
     result = run(LEAKS[kind])
-    result.stdout.fnmatch_lines([f"*test_leaks left behind: *{kind}*"])
+    result.stdout.fnmatch_lines([f"*test_leaks left behind: *'{SEEN_AS.get(kind, kind)}'*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
@@ -63,3 +72,21 @@ def test_what_is_closed_or_not_ours_is_no_leak(run):
         """
     )
     result.assert_outcomes(passed=1)
+
+
+def test_workers_that_wait_for_the_next_epoch_are_no_leak_and_end_with_the_test(run):
+    result = run(
+        """
+        import numpy as np, penstock as ps
+        import conftest
+        kept = []
+        def test_reads():
+            rows = ps.from_arrays(np.arange(40)).map(lambda x: x, spec=ps.ArraySpec((), "int64"))
+            kept.append(rows.with_options(processes=1))
+            assert len(list(kept[0])) == 40
+            assert conftest.our_processes()
+        def test_they_are_gone():
+            assert not conftest.our_processes()
+        """
+    )
+    result.assert_outcomes(passed=2)

@@ -3,6 +3,7 @@
 
 namespace penstock {
 void bind_order(nanobind::module_& m);
+void bind_jobs(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_crc32c(nanobind::module_& m);
 void bind_tfrecord(nanobind::module_& m);
@@ -10,6 +11,12 @@ void bind_fill(nanobind::module_& m);
 void bind_read(nanobind::module_& m);
 void bind_array_memory(nanobind::module_& m);
 void bind_lzf(nanobind::module_& m);
+void bind_resize(nanobind::module_& m);
+void bind_array_table(nanobind::module_& m);
+void bind_inflate(nanobind::module_& m);
+void bind_hdf5_filters(nanobind::module_& m);
+void bind_lines(nanobind::module_& m);
+void bind_text_objects(nanobind::module_& m);
 }  // namespace penstock
 
 NB_MODULE(_native, m) {
@@ -18,10 +25,17 @@ NB_MODULE(_native, m) {
   m.doc() = "Kernels that run at memory speed, without the interpreter lock.";
   penstock::bind_order(m);
   penstock::bind_gather(m);
+  penstock::bind_jobs(m);
   penstock::bind_crc32c(m);
   penstock::bind_tfrecord(m);
   penstock::bind_fill(m);
   penstock::bind_read(m);
   penstock::bind_array_memory(m);
   penstock::bind_lzf(m);
+  penstock::bind_resize(m);
+  penstock::bind_array_table(m);
+  penstock::bind_inflate(m);
+  penstock::bind_hdf5_filters(m);
+  penstock::bind_lines(m);
+  penstock::bind_text_objects(m);
 }

@@ -3,7 +3,7 @@
 All arguments are checked. After an exception the content of `out` is unspecified.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,95 @@ def gather(
         ValueError: An argument has the wrong type, shape or layout.
     """
 
+class Route:
+    """Rows of tables in memory, each found by arithmetic."""
+
+    def __init__(
+        self,
+        tables: Sequence[npt.NDArray[np.uint8]],
+        steps: Sequence[tuple[int, int, int, npt.NDArray[np.uint64] | None]],
+    ) -> None:
+        """Make a route to the rows of `tables`, (rows, row_nbytes) each, which may be read-only and of any row stride.
+
+        A step (scale, offset, num_rows, keys) makes scale * row + offset of a row's number, and then its image under
+        `permute` with these keys, unless they are None. The steps are taken one after the other.
+
+        Raises:
+            ValueError: An argument has the wrong type, shape or layout, or a step can't be.
+        """
+
+class Job:
+    """A block of rows to be read; it keeps all it is made of."""
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[Route, int, int]],
+        memory: npt.NDArray[np.uint8],
+        columns: npt.NDArray[np.int64],
+        group_rows: int,
+    ) -> None:
+        """Prepare to read the rows of `parts`, (route, first row, number of rows) each, one part after the other.
+
+        Row j of table c goes to slot j of column c, that is to byte `columns[c, 0] + j // group_rows *
+        columns[c, 1] + j % group_rows * row_nbytes` of `memory`. Takes 64 KB while it runs.
+
+        Raises:
+            ValueError: `memory` has too little room, or an argument has the wrong type, shape or layout.
+        """
+
+    def run(self) -> None:
+        """Read the block, in this thread.
+
+        Raises:
+            IndexError: A row is outside the tables.
+        """
+
+    def wait(self, helps: bool = False) -> bool:
+        """Wait until a thread has read it; return False if `wake` was called before. Ctrl-C ends it.
+
+        One that `helps` reads the jobs that stand in the queue meanwhile, up to the first call.
+
+        Raises:
+            IndexError: A row is outside the tables.
+        """
+
+    def wake(self) -> None:
+        """Let whoever waits, or will, go on."""
+
+    def cancel(self) -> None:
+        """Let it not begin; if it has begun, wait for its end."""
+
+    @property
+    def is_done(self) -> bool: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def order_seconds(self) -> float:
+        """How long it took to find the rows."""
+
+    @property
+    def gather_seconds(self) -> float:
+        """How long it took to copy them."""
+
+class Jobs:
+    """A queue of jobs and calls, and the threads that serve it. A forked child has no part in it."""
+
+    def submit(self, job: Job) -> None:
+        """Have a thread read a block; once for each job."""
+
+    def call(self) -> None:
+        """Have a thread return from `serve`, when it has come so far."""
+
+    def serve(self) -> None:
+        """Read blocks in this thread, without the interpreter lock, until it comes to a call, or all stop."""
+
+    def stop(self) -> None:
+        """Let all threads return from `serve`, now and ever after; jobs that have not begun never do."""
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """What all jobs took so far, and what of that on a core."""
+
 def gather_spans(
     source: npt.NDArray[np.uint8] | ReadableBuffer,
     starts: npt.NDArray[np.int64],
@@ -81,6 +170,44 @@ def gather_spans(
         IndexError: A span reaches outside `source` or `out`.
         ValueError: A length is negative, or an argument has the wrong type, shape or layout.
     """
+
+class ArrayTable:
+    """Where the arrays of a list are: contiguous ones, of any dtype and shape.
+
+    It refers to them for as long as it lives, and takes 32 bytes for each. Their memory must stay where it is, as for
+    any view of an array: `array.resize(refcheck=False)` would move it.
+    """
+
+    def __init__(self, arrays: list[npt.NDArray[Any]]) -> None:
+        """Note where each array is.
+
+        Raises:
+            TypeError: One is no array.
+            ValueError: One is not contiguous.
+        """
+
+    def __len__(self) -> int: ...
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the table, without those of the arrays."""
+
+    def gather(
+        self,
+        rows: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+        out_starts: npt.NDArray[np.int64],
+    ) -> None:
+        """Copy the bytes of array `rows[j]`, which has `lengths[j]`, to `out[out_starts[j]:]`, for each j.
+
+        Raises:
+            IndexError: There is no such array, or no room for it in `out`.
+            ValueError: An array has another length, or an argument the wrong type, shape or layout.
+        """
 
 def read_ranges(
     fd: int,
@@ -325,3 +452,166 @@ def unpack_lzf(packed: ReadableBuffer | npt.NDArray[np.uint8], out: npt.NDArray[
         BufferError: It unpacks to more than `out` holds.
         ValueError: It is damaged, or an argument has the wrong type, shape or layout.
     """
+
+def resize(
+    source: npt.NDArray[np.uint8],
+    first: int,
+    rows: int,
+    size: tuple[float, float],
+    out: npt.NDArray[np.uint8],
+    at: int,
+    out_rows: int,
+) -> None:
+    """Fill `out` with the rows from `at` on of an image of `out_rows` rows, made from one of `rows` rows.
+
+    `source` holds the rows of that image from `first` on, all that `rows_to_resize` names or more. Both are
+    (rows, width, 3), of any stride between rows. `size` is the height and width in pixels, of which the last ones may
+    be less than whole. Each new pixel is the mean of the old ones around it, with weights that form a triangle as
+    wide as what it stands for, but at least one old pixel to each side: first down, rounded to bytes, then across.
+    Takes a row, and up to 16 bytes for each old and new pixel along both sides.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout, or `source` lacks rows.
+    """
+
+def rows_to_resize(rows: int, height: float, at: int, count: int, out_rows: int) -> tuple[int, int]:
+    """Return which rows of an image the new rows from `at` on are made of: the first, and the end."""
+
+def unpack_deflate(
+    packed: ReadableBuffer | npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]
+) -> tuple[int, int]:
+    """Unpack a bare deflate stream to `out`; return how many bytes of `packed` it has, and how many were written.
+
+    Raises:
+        BufferError: It unpacks to more than `out` holds.
+        ValueError: It is damaged or cut off, or an argument has the wrong type, shape or layout.
+    """
+
+def unpack_zlib(packed: ReadableBuffer | npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
+    """Unpack a deflate stream with zlib's header and checksum to `out`; return how many bytes were written.
+
+    What follows the checksum is ignored.
+
+    Raises:
+        BufferError: It unpacks to more than `out` holds.
+        ValueError: It is damaged or cut off, or an argument has the wrong type, shape or layout.
+    """
+
+def unshuffle(packed: npt.NDArray[np.uint8], width: int, out: npt.NDArray[np.uint8]) -> None:
+    """Put values of `width` bytes together again: `packed` has their first bytes, then their second bytes, and so on.
+
+    What is left over of a value stays at the end.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout.
+    """
+
+def fletcher32(data: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """Return the sum of all big-endian words of 16 bits, and the sum of those sums, both modulo 65535.
+
+    A byte that is left over is the high byte of a word.
+    """
+
+HAS_QUOTES: int
+"""Of CSV: a field stands between quotes."""
+HAS_HEX: int
+"""Of CSV: an x follows a 0 somewhere."""
+HAS_NAN: int
+"""Of CSV: an opening parenthesis follows an n somewhere."""
+NUM_LENGTHS: int
+"""In how many buckets the lengths of records are counted."""
+
+def scan_lines(
+    data: npt.NDArray[np.uint8] | ReadableBuffer,
+    separator: int,
+    quote: int,
+    most: int,
+    is_last: bool,
+    ends: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+) -> tuple[int, int, int, int]:
+    """Find runs of whole records, of up to `most` bytes each; a record that is longer is a run of its own.
+
+    Records of CSV end at line ends that are not between quotes; blank lines are none. With separator -1 records are
+    lines of text, which end at line feeds only. `ends[i]` is where run i ends, and `rows[i]` how many records it has.
+    Without `is_last` the last run, which may go on, is left out. Records of finished runs are counted in `lengths`:
+    those of n bytes in `lengths[n]` up to 15, then 8 buckets for every power of two.
+
+    Returns:
+        How many runs there are; what the text has (HAS_QUOTES and so on); the byte that follows a closing quote
+        though it is neither a separator nor a line end, or -1; the quote that is never closed, or -1: nothing after
+        its record is found.
+
+    Raises:
+        ValueError: `ends` has too little room, or an argument has the wrong type, shape or layout.
+    """
+
+def split_lines(
+    data: npt.NDArray[np.uint8] | ReadableBuffer,
+    separator: int,
+    quote: int,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+) -> int:
+    """Find where each record begins and ends, without its line end; lines of text lose a last carriage return, too.
+
+    Returns how many there are, or one more than there is room for.
+    """
+
+def copy_lines(
+    text: npt.NDArray[np.uint8] | ReadableBuffer,
+    first: int,
+    out: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+) -> tuple[int, int, bool]:
+    """Copy the lines from `first` on without their ends, line i of them to `out[offsets[i]:offsets[i + 1]]`.
+
+    There are as many as `offsets` has room for, or fewer if the text ends. Returns how many lines the text has (-1 if
+    `out` has no room for those that are wanted), how many bytes were copied, and whether all of the text is UTF-8.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout.
+    """
+
+def is_utf8(data: npt.NDArray[np.uint8] | ReadableBuffer) -> bool:
+    """Return whether bytes are UTF-8, as `bytes.decode` says. Takes no memory."""
+
+def line_ends(
+    data: npt.NDArray[np.uint8] | ReadableBuffer, separator: int, quote: int, state: int
+) -> tuple[int, int, int]:
+    """Find line feeds that are not between quotes, in text that comes in pieces; `state` is 0 for the first piece.
+
+    Returns where the first of them ends, and the last (0 if there is none), and the state for the next piece.
+    """
+
+def text_objects(
+    data: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    start: int,
+    stop: int,
+    is_str: bool,
+) -> npt.NDArray[Any]:
+    """Return rows `start` to `stop` of a column of text as an array of str (surrogates pass), or of bytes.
+
+    Raises:
+        IndexError: There are not so many rows, or one reaches outside `data`.
+        ValueError: An argument has the wrong type, shape or layout.
+    """
+
+class TextSlices:
+    """An iterator over rows `starts[i]` to `stops[i]` of a column of text, each as `text_objects` makes them.
+
+    Several threads may share it.
+    """
+
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        stops: npt.NDArray[np.int64],
+        is_str: bool,
+    ) -> None: ...
+    def __iter__(self) -> TextSlices: ...
+    def __next__(self) -> npt.NDArray[Any]: ...

@@ -111,7 +111,13 @@ def from_files(
     """Return the rows of files, as they lie there, in any of the formats.
 
     There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
-    files; CSV, text and deflated `.npz` are read forward. Reads headers, no data.
+    files; deflated `.npz` is read forward. Reads headers, no data.
+
+    CSV and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
+    shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
+    (`$XDG_CACHE_HOME/penstock/lines-index`) for each version of a file of 1 MB or more. What is behind a URL, or has a
+    quote that is never closed, is read forward. Cells of CSV are parsed by pyarrow where it is installed; rows of text
+    are lines without their ends.
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other. A folder of
@@ -122,13 +128,16 @@ def from_files(
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
             "zarr", "parquet", "arrow", "csv", "text" or "images".
         spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file.
-        size: The (height, width) that images are resized to.
+        size: The (height, width) that images are resized to: each pixel is a mean of what it stands for
+            (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored: what EXIF
+            says of turning them is not followed, as in tf.data and Keras.
         storage_options: What fsspec needs to know to read URLs, such as credentials. It travels with
             the dataset when that is pickled, and is never printed.
         on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,
             and names it in each report. What turns out bad later is a matter of `with_options`.
         verify: Whether checksums in the files are compared with what is read: those of folders that `write`
-            made, of `.npz` archives, of Parquet pages and of PNG images. A row that was damaged is then an error.
+            made, of `.npz` archives, of Parquet pages and of PNG images. A row that was damaged is then an error. A
+            JPEG has none, but pixels that are missing or can't be are noticed.
 
     >>> import numpy as np, penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()

@@ -76,6 +76,11 @@ def test_forward_formats_and_images_are_shown_too(
     (tmp_path / "a.csv").write_text("a,b\n1,x\n")
     code, text, _ = inspect(capsys, str(tmp_path / "a.csv"))
     assert code == 0
+    assert "rows     1, 17 B each" in text
+    # A quote that is never closed: rows can't be numbered.
+    (tmp_path / "b.csv").write_text("a,b\n" + "1,x\n" * 100_000 + '2,"y\n')
+    code, text, _ = inspect(capsys, str(tmp_path / "b.csv"))
+    assert code == 0
     assert "unknown until they are read" in text
     from PIL import Image
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from penstock.core.arrays import raw_rows, rows_are_contiguous, spans, starts_of, typed
+from penstock.core.arrays import copy_box, raw_rows, rows_are_contiguous, spans, starts_of, typed
 from penstock.memory import ALIGNMENT
 
 SIZES = st.lists(st.integers(0, 50), max_size=20).map(lambda sizes: np.array(sizes, np.int64))
@@ -85,3 +85,22 @@ def test_rows_are_contiguous_when_numpy_says_so_of_each(
     array = np.zeros(shape, np.int16).transpose(axes)[tuple(slice(None, None, s) for s in steps)]
     # An axis of size 1 has no next element, so its stride says nothing.
     assert rows_are_contiguous(array) == all(row.flags.c_contiguous for row in np.asarray(array))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(st.data())
+def test_a_box_is_copied_to_where_it_is_wanted_and_nowhere_else(dtype: object, data: st.DataObject):
+    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
+    whole = counted(shape, dtype)
+    places = tuple(
+        slice(*sorted((data.draw(st.integers(0, size)), data.draw(st.integers(0, size)))))
+        for size in shape
+    )
+    source = whole[places]
+    order = data.draw(st.permutations(range(len(shape))))
+    room = np.zeros([size + 2 for size in source.shape], dtype).transpose(order)
+    target = room.transpose(np.argsort(order))[tuple(slice(1, -1) for _ in shape)]
+    copy_box(source, target)
+    assert target.tobytes() == source.tobytes()
+    target[...] = np.zeros((), dtype)
+    assert not np.any(raw_rows(np.ascontiguousarray(room), 0))

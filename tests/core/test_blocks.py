@@ -1,5 +1,6 @@
 """A block is filled in any order and in any parts, and then holds its rows in theirs."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.blocks import Block, Pieces
 from penstock.core.fields import Field, allocate_block
-from penstock.core.nest import flatten
+from penstock.core.nest import flatten, joiner
 from penstock.core.spec import ArraySpec
 from penstock.memory import allocate_plain
 
@@ -81,13 +82,36 @@ def test_a_block_filled_by_parts_holds_the_rows_and_copies_them(
     assert rows_of(copy.finish()) == [row_of(row) for row in rows]
 
 
+@given(order=st.permutations(range(9)), data=st.data())
+def test_rows_collected_from_several_blocks_are_theirs(order: list[int], data: st.DataObject):
+    cuts = sorted(data.draw(st.sets(st.integers(1, 8))))
+    edges = [0, *cuts, 9]
+    blocks = []
+    for start, stop in itertools.pairwise(edges):
+        blocks.append(empty_block(stop - start))
+        put(blocks[-1], order[start:stop])
+        blocks[-1].finish()
+    wanted = index(data.draw(st.lists(st.integers(0, 8), max_size=12)))
+    owners = np.searchsorted(edges[1:], wanted, side="right")
+    found = empty_block(len(wanted))
+    found.collect_from(blocks, owners, wanted - np.array(edges)[owners])
+    assert rows_of(found.finish()) == [row_of(order[place]) for place in wanted.tolist()]
+
+
+def test_a_slice_of_a_block_is_copied_whatever_its_columns():
+    block, found = empty_block(7), empty_block(3)
+    put(block, list(range(7)))
+    found.copy_from(block.finish(), slice(2, 5))
+    assert rows_of(found.finish()) == [row_of(number) for number in (2, 3, 4)]
+
+
 @pytest.mark.parametrize("nest", [(0, 1, 2), {"a": 0, "b": (1, 2)}])
 @pytest.mark.parametrize("size", [0, 2, 3])
 def test_elements_are_the_first_rows_as_nests(nest: Any, size: int):
     block = empty_block(3)
     put(block, [5, 6, 7])
     structure = flatten(nest)[1]
-    found = list(block.finish().elements(size, structure))
+    found = list(block.finish().elements(size, joiner(structure))[0])
     assert [flatten(one)[1] for one in found] == [structure] * size
     leaves = [flatten(one)[0] for one in found]
     assert [[a.tolist(), b, c.tolist()] for a, b, c in leaves] == [row_of(n) for n in [5, 6, 7]][
@@ -98,7 +122,7 @@ def test_elements_are_the_first_rows_as_nests(nest: Any, size: int):
 def test_rows_without_any_field_are_still_as_many_as_there_are():
     block = allocate_block((), 3, allocate_plain, aligned=False).finish()
     assert list(block.leaves(2)) == [(), ()]
-    assert list(block.elements(2, flatten({})[1])) == [{}, {}]
+    assert list(block.elements(2, joiner(flatten({})[1]))[0]) == [{}, {}]
     assert block.row(0) == []
     assert block.nbytes == 0
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.arrays import raw_rows
-from penstock.core.columns import Fixed, Ragged, Text, column_of, merge
+from penstock.core.columns import Fixed, Ragged, Text, collect, column_of, merge
 from penstock.core.spec import ArraySpec
 from penstock.memory import ALIGNMENT, allocate_plain
 
@@ -153,3 +153,113 @@ def test_rows_that_are_short_batches_are_given_as_long_as_they_are(lengths: list
     assert [one.tolist() for one in copy.values(2)] == expected[::-1]
     copy.copy_from(Fixed(np.ones((1, 2, 3), np.int16)), index([0, 1]))
     assert [one.tolist() for one in copy.values(2)] == [[1] * 3] * 2
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@given(kind=st.sampled_from([bytes, str, "f4", "M8[D]", "nested text"]), data=st.data())
+def test_rows_collected_from_several_columns_are_those_of_lists(
+    kind: Any, aligned: bool, data: st.DataObject
+):
+    lists: list[list[Any]] = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        if kind in (bytes, str):
+            lists.append(data.draw(st.lists(BYTES if kind is bytes else TEXTS, max_size=4)))
+        elif kind == "nested text":
+            nested = data.draw(st.lists(st.lists(BYTES, max_size=3), max_size=4))
+            lists.append([np.array(one, object) for one in nested])
+        else:
+            lists.append(ragged_rows(data, kind))
+    dtype = bytes if kind == "nested text" else kind
+    shape = {"nested text": (None,), bytes: (), str: ()}.get(kind, (None, None))
+    spec = ArraySpec(shape, dtype)
+    columns = [column_of(one, spec, allocate_plain, aligned=False) for one in lists]
+    wanted = [(number, row) for number, one in enumerate(lists) for row in range(len(one))]
+    chosen = data.draw(st.lists(st.sampled_from(wanted), max_size=9)) if wanted else []
+    owners, rows = (index([pair[axis] for pair in chosen]) for axis in (0, 1))
+    found = collect(columns, owners, rows, allocate_plain, aligned=aligned)
+    expected = [lists[owner][row] for owner, row in chosen]
+    if shape == ():
+        assert list(found.values(len(chosen))) == expected
+    elif kind == "nested text":
+        assert [one.tolist() for one in found.values(len(chosen))] == [e.tolist() for e in expected]
+    else:
+        assert same(found.values(len(chosen)), expected)
+        assert isinstance(found, Ragged)
+        assert not aligned or all(
+            start * np.dtype(kind).itemsize % ALIGNMENT == 0 for start in found.starts
+        )
+
+
+@given(
+    groups=st.integers(1, 4),
+    group_rows=st.integers(1, 5),
+    scattered=st.booleans(),
+    data=st.data(),
+)
+def test_rows_put_from_any_place_on_go_there_and_nowhere_else(
+    groups: int, group_rows: int, scattered: bool, data: st.DataObject
+):
+    total = groups * group_rows
+    memory = np.full((groups, group_rows + 1, 2), -1)
+    slots = index(data.draw(st.permutations(range(total)))) if scattered else None
+    column = Fixed(memory[:, :group_rows], slots)
+    place = data.draw(st.integers(0, total))
+    values = np.arange(2 * data.draw(st.integers(0, total - place))).reshape(-1, 2)
+    column.put(values, place)
+    expected = np.full((total, 2), -1)
+    where = np.arange(total) if slots is None else slots
+    expected[where[place : place + len(values)]] = values
+    assert (memory[:, :group_rows].reshape(total, 2) == expected).all()
+    assert (memory[:, group_rows] == -1).all()
+
+
+@given(order=st.permutations(range(9)), dtype=st.sampled_from(["i8", "f2", "V3", "V0"]))
+def test_a_column_is_put_in_order_in_its_place(order: list[int], dtype: str):
+    raw = np.arange(9 * 2 * 8, dtype=np.uint8)
+    values = np.ndarray((9, 2), dtype, raw.tobytes())
+    memory = np.zeros((1, 11, 2), dtype)
+    memory[0, 1:10] = values
+    before = memory.copy()
+    Fixed(memory[:, 1:10]).reorder(index(order), allocate_plain)
+    assert memory[0, 1:10].tolist() == values[index(order)].tolist()
+    assert (memory[0, [0, 10]] == before[0, [0, 10]]).all()
+
+
+@given(lengths=st.booleans(), start=st.integers(0, 6), data=st.data())
+def test_a_slice_of_rows_is_copied_as_their_numbers_are(
+    lengths: bool, start: int, data: st.DataObject
+):
+    stop = data.draw(st.integers(start, 6))
+    kept = index([1, 3, 2, 3, 0, 3]) if lengths else None
+    source = Fixed(np.arange(18).reshape(1, 6, 3), None, kept)
+    found = []
+    for rows in (slice(start, stop), np.arange(start, stop)):
+        valid = np.zeros(stop - start, np.int64) if lengths else None
+        column = Fixed(np.full((1, stop - start, 3), -1), None, valid)
+        column.copy_from(source, rows)
+        found.append((column.grouped.tolist(), None if valid is None else valid.tolist()))
+    assert found[0] == found[1]
+
+
+@given(st.data())
+def test_rows_that_follow_each_other_in_memory_are_one_place_to_write_to(data: st.DataObject):
+    groups, group_rows = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    gap = data.draw(st.integers(0, 1))
+    grouped = np.zeros((groups, group_rows + gap, 2), np.int32)[:, :group_rows]
+    room = groups * group_rows
+    slots = data.draw(st.none() | st.permutations(range(room)).map(index))
+    start = data.draw(st.integers(0, room - 1))
+    stop = data.draw(st.integers(start + 1, room))
+    rows = np.arange(start, stop)
+    column = Fixed(grouped, slots)
+    place = column.place(start, stop)
+    group, inner = column.places(room)
+    if place is not None:
+        place[...] = np.arange(2 * len(rows)).reshape(-1, 2)
+        expected = np.zeros_like(grouped)
+        expected[group[rows], inner[rows]] = np.arange(2 * len(rows)).reshape(-1, 2)
+        np.testing.assert_array_equal(grouped, expected)
+    elif slots is None:
+        assert gap
+        assert len(set(group[rows].tolist())) > 1
+    assert column.place(start, start) is None

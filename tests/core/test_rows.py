@@ -1,7 +1,5 @@
 """What nodes of both kinds promise: row numbers, contexts, and what is counted when they are read."""
 
-import gc
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +12,12 @@ from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.grains import Grain
 from penstock.core.nest import flatten
+from penstock.core.parcels import Parcel
 from penstock.core.rows import (
     ENDLESS,
     Context,
     Flow,
-    Inline,
     Node,
-    Parcel,
     Rows,
     as_index,
     bounds,
@@ -153,34 +150,6 @@ def test_parcels_go_on_from_the_cursor_of_any_row_and_close_what_makes_them():
     begun.close()
     assert flow.is_closed
     assert list(begun) == []
-
-
-def test_work_inline_is_in_order_drops_its_inputs_and_does_not_end_at_a_stop_iteration():
-    class Thing:
-        pass
-
-    alive: list[weakref.ref[Thing]] = []
-
-    def make() -> Iterator[Thing]:
-        for _ in range(3):
-            thing = Thing()
-            alive.append(weakref.ref(thing))
-            yield thing
-            del thing
-
-    def number(thing: Thing) -> int:
-        return [ref() for ref in alive].index(thing)
-
-    results = Inline().ordered(number, make(), lambda _: 0)
-    assert list(results) == [0, 1, 2]
-    gc.collect()
-    assert [ref() for ref in alive] == [None] * 3
-
-    def stop(value: int) -> int:
-        raise StopIteration
-
-    with pytest.raises(RuntimeError, match="generator raised StopIteration"):
-        list(Inline().ordered(stop, [1, 2], lambda _: 0))
 
 
 def test_a_node_takes_over_what_its_inputs_are():

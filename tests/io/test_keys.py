@@ -6,9 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from penstock.errors import DataError, StreamClosedError
+from penstock.errors import DataError, FileChangedError, StreamClosedError
 from penstock.io import keys as module
 from penstock.io.keys import open_keys
 from penstock.io.location import Location
@@ -35,14 +36,14 @@ def test_closing_waits_for_the_reads_that_are_under_way(
     (tmp_path / "a").write_bytes(b"abc")
     keys = open_keys(Location(str(tmp_path), 0, is_directory=True))
     is_reading, may_go_on = threading.Event(), threading.Event()
-    open_reader = module.open_reader
+    fill = module._fill
 
-    def slow(*arguments: Any, **options: Any) -> Any:
+    def slow(*arguments: Any) -> None:
         is_reading.set()
         may_go_on.wait()
-        return open_reader(*arguments, **options)
+        fill(*arguments)
 
-    monkeypatch.setattr(module, "open_reader", slow)
+    monkeypatch.setattr(module, "_fill", slow)
     with ThreadPoolExecutor(2) as pool:
         read = pool.submit(keys.get, "a", 0, None)
         is_reading.wait()
@@ -54,3 +55,24 @@ def test_closing_waits_for_the_reads_that_are_under_way(
         may_go_on.set()
         assert read.result() == b"abc"
         closed.result()
+
+
+def test_a_key_that_is_written_to_while_it_is_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(100))
+    keys = open_keys(Location(str(tmp_path), 0, is_directory=True))
+
+    def changing(content: bytes) -> Any:
+        def room(nbytes: int) -> Any:
+            path.write_bytes(content)
+            return np.empty(nbytes, np.uint8)
+
+        return room
+
+    with pytest.raises(FileChangedError, match="shrank while being read: wanted 90 bytes, got 0"):
+        keys.read("a", 0, None, changing(bytes(10)))
+    with pytest.raises(FileChangedError, match="written to while it was read"):
+        keys.read("a", 0, None, changing(bytes(100)))
+    keys.close()

@@ -59,7 +59,85 @@ def gather(source, rows, out, at=None):
         out[slot // group_rows, slot % group_rows] = source[row]
 
 
+def gather_arrays(arrays, rows, lengths, out, out_starts):
+    """The bytes of each array that is asked for, one by one."""
+    for row, length, start in zip(rows, lengths, out_starts, strict=True):
+        data = np.frombuffer(arrays[row].tobytes(), np.uint8)
+        assert len(data) == length
+        out[start : start + length] = data
+
+
 def gather_spans(source, starts, lengths, out, out_starts):
     source = np.frombuffer(source, np.uint8)
     for start, length, out_start in zip(starts, lengths, out_starts, strict=True):
         out[out_start : out_start + length] = source[start : start + length]
+
+
+def unshuffle(packed, width):
+    """Values of which all first bytes came first; what is left over of a value is as it was."""
+    count = len(packed) // width
+    whole = packed[: count * width].reshape(width, count).T.reshape(-1)
+    return np.concatenate([whole, packed[count * width :]])
+
+
+def fletcher32(content):
+    """The sum of all words of 16 bits, and the sum of those sums, modulo 65535."""
+    first = second = 0
+    for at in range(0, len(content), 2):
+        first = (first + int.from_bytes(content[at : at + 2].ljust(2, b"\0"), "big")) % 65535
+        second = (second + first) % 65535
+    return first, second
+
+
+def records(data, separator, quote, is_last=True):
+    """The records of text, each as (begin, start, end), with the faults of quotes; separator -1: lines of text."""
+    found, faults = [], []
+    unclosed = -1
+    begin = start = at = 0
+    while at < len(data):
+        byte = data[at]
+        if byte == ord("\n") or (separator >= 0 and byte == ord("\r")):
+            if separator < 0 or at > start:
+                found.append((begin, start, at))
+                begin = at + 1
+            start = at + 1
+        elif separator >= 0 and byte == quote and (at == start or data[at - 1] == separator):
+            first = at
+            while True:
+                at += 1
+                if at >= len(data):
+                    return found, faults, first
+                if data[at] == quote:
+                    if data[at + 1 : at + 2] == bytes([quote]):
+                        at += 1
+                    elif at + 1 == len(data) and not is_last:
+                        return found, faults, first
+                    else:
+                        break
+            follows = data[at + 1 : at + 2]
+            if follows and follows not in (bytes([separator]), b"\n", b"\r"):
+                faults.append(at + 1)
+        at += 1
+    if is_last and start < len(data):
+        found.append((begin, start, len(data)))
+    return found, faults, unclosed
+
+
+def runs(data, separator, quote, most, is_last=True):
+    """The ends of runs of whole records, of at most so many bytes unless a record is longer, and their records."""
+    found, _, unclosed = records(data, separator, quote, is_last)
+    ends, contents = [], []
+    run_start, run = 0, []
+    for begin, start, end in found:
+        if run and min(end + 1, len(data)) - run_start > most:
+            ends.append(begin)
+            contents.append(run)
+            run_start, run = begin, []
+        run.append(data[start:end])
+    if is_last and unclosed < 0:
+        if run:
+            ends.append(len(data))
+            contents.append(run)
+        elif ends:
+            ends[-1] = len(data)
+    return ends, contents

@@ -14,6 +14,7 @@ from tests.sources.conformance import SourceConformance
 
 import penstock as ps
 from penstock.core.nest import flatten
+from penstock.core.rows import Rows
 
 N = 11
 RANDOM = np.random.default_rng(0)
@@ -387,3 +388,53 @@ def test_an_array_is_not_copied_when_the_chain_is_built():
     ds = ps.from_arrays(huge).shuffle().batch(32)
     assert len(ds) == 1 << 35
     assert next(iter(ds)).sum() == 32 * 8
+
+
+LISTS = {
+    "int32": [np.arange(n, dtype="i4") for n in (3, 0, 7, 1)],
+    "two axes": [np.ones((n, 8), "f4") * n for n in (3, 0, 7, 1)],
+    "both axes differ": [np.full((n, 4 - n), n, "f8") for n in (3, 0, 2, 1)],
+    "of one shape": [np.full((2, 2), n, "i1") for n in range(4)],
+    "numbers": [np.array(n, "?") for n in (0, 1, 1, 0)],
+    "dates": [np.arange(n).astype("M8[D]") for n in (3, 0, 7, 1)],
+    "structs": [np.zeros(n, [("a", "i2"), ("b", "f4")]) for n in (3, 0, 7, 1)],
+    "with gaps": [np.arange(2 * n, dtype="i4")[::2] for n in (3, 0, 7, 1)],
+    "by columns": [np.asfortranarray(np.arange(2 * n).reshape(n, 2)) for n in (3, 0, 7, 1)],
+    "other byte order": [np.arange(n, dtype=">i4") for n in (3, 0, 7, 1)],
+    "read-only": [np.frombuffer(bytes(range(n)), "u1") for n in (3, 0, 7, 1)],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_arrays_gives_each_of_them_however_it_lies_in_memory(name: str) -> None:
+    values = LISTS[name]
+    ds = ps.from_arrays((values, np.arange(4)))
+    for chain in (ds, ds.shuffle(seed=1).repeat(3), pickle.loads(pickle.dumps(ds))):
+        for found, number in chain:
+            wanted = values[int(number)]
+            assert found.shape == wanted.shape
+            assert found.dtype == wanted.dtype
+            assert found.tolist() == wanted.tolist()
+
+
+def test_a_list_of_arrays_is_read_as_it_was_given_and_its_table_is_counted() -> None:
+    values = [np.zeros(2, "i8") for _ in range(1000)]
+    ds = ps.from_arrays(values)
+    values[0] = np.zeros(9, "f4")
+    values.pop()
+    assert [found.shape for found in ds] == [(2,)] * 1000
+    ragged = [np.zeros(n % 5, "i8") for n in range(1000)]
+    node = ps.from_arrays(ragged).node
+    assert isinstance(node, Rows)
+    assert node.retained_nbytes(0) == 1000 * (32 + 8)
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">f8", [("a", ">i2"), ("b", "<f4")]])
+def test_a_pickled_array_of_another_byte_order_is_shuffled_as_it_was(dtype: Any) -> None:
+    x = np.zeros(500, dtype)
+    x["a" if isinstance(dtype, list) else ...] = np.arange(500)
+    ds = ps.from_arrays(x).shuffle(seed=1).batch(32)
+    copy = pickle.loads(pickle.dumps(ds))
+    for one, other in zip(ds, copy, strict=True):
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()

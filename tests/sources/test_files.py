@@ -77,6 +77,8 @@ def test_arguments_that_do_not_belong_are_refused(tmp_path: Path) -> None:
         ("pyarrow", "a.parquet", "parquet"),
         ("pyarrow", "a.arrow", "parquet"),
         ("PIL", "a.png", "images"),
+        ("PIL", "a.jpg", "images"),
+        ("simplejpeg", "a.jpg", "images"),
     ],
 )
 def test_a_package_that_is_missing_is_named_with_the_command(

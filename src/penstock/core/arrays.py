@@ -74,6 +74,34 @@ def raw_rows(array: Array, lead: int) -> npt.NDArray[np.uint8]:
     return np.asarray(_View(interface, array))
 
 
+def copy_box(source: Array, target: Array) -> None:
+    """Copy an array to one of the same shape and dtype, in pieces as large as they lie together in both."""
+    lead, nbytes = source.ndim, source.dtype.itemsize
+    while lead and (
+        source.shape[lead - 1] == 1
+        or source.strides[lead - 1] == target.strides[lead - 1] == nbytes
+    ):
+        lead -= 1
+        nbytes *= source.shape[lead]
+    if lead == source.ndim - 1 and nbytes > source.dtype.itemsize:
+        # The same as below, and quicker to say: pieces of columns are common, and often small.
+        piece = np.dtype((np.void, nbytes))
+        np.copyto(target.view(piece), source.view(piece))
+    elif nbytes:
+        np.copyto(_in_pieces(target, lead, nbytes), _in_pieces(source, lead, nbytes))
+
+
+def _in_pieces(array: Array, lead: int, nbytes: int) -> Array:
+    interface = {
+        "version": 3,
+        "typestr": f"|V{nbytes}",
+        "shape": array.shape[:lead],
+        "strides": array.strides[:lead],
+        "data": array.__array_interface__["data"],
+    }
+    return np.asarray(_View(interface, array))
+
+
 def rows_are_contiguous(array: Array) -> bool:
     """Whether the bytes of each row of `array` lie one after the other."""
     step = array.dtype.itemsize

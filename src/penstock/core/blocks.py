@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import Index
-from penstock.core.columns import Column, Fixed, Ragged, Text, column_of, merge
-from penstock.core.nest import Structure, joined
+from penstock.core.columns import Column, Fixed, Ragged, Text, collect, column_of, merge
+from penstock.core.nest import Join
 from penstock.core.spec import ArraySpec
 from penstock.memory import Allocate
 
@@ -99,18 +99,39 @@ class Block:
         self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]
         return self
 
-    def copy_from(self, source: "Block", rows: Index) -> None:
+    def copy_from(self, source: "Block", rows: Index | slice) -> None:
         """Copy the given rows of a finished block here."""
+        index = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         for sink, column in zip(self.sinks, source.columns, strict=True):
-            sink.copy_from(column, rows)
+            if isinstance(sink, Fixed):
+                sink.copy_from(column, rows)
+            else:
+                sink.copy_from(column, index)
+
+    def collect_from(self, sources: "Sequence[Block]", owners: Index, rows: Index) -> None:
+        """Copy rows of several finished blocks here: row j is row `rows[j]` of block `owners[j]`."""
+        for number, sink in enumerate(self.sinks):
+            columns = [source.columns[number] for source in sources]
+            if isinstance(sink, Pieces):
+                varying = [column for column in columns if not isinstance(column, Fixed)]
+                sink.add(collect(varying, owners, rows, sink.allocate, aligned=sink.aligned))
+                continue
+            for owner, column in enumerate(columns):
+                slots = np.flatnonzero(owners == owner)
+                if len(slots):
+                    sink.at(slots).copy_from(column, rows[slots])
 
     def row(self, row: int) -> list[Any]:
         """Return the leaves of one row."""
         return [column.value(row) for column in self.columns]
 
-    def elements(self, size: int, structure: Structure) -> Iterator[Any]:
-        """Return an iterator over the first `size` rows as nests; all of it runs in C for arrays."""
-        return joined(structure, [column.values(size) for column in self.columns], size)
+    def elements(self, size: int, join: Join) -> tuple[Iterator[Any], bool]:
+        """Return an iterator over the first `size` rows as nests; and whether it is in C all through.
+
+        It is for arrays, and then several threads may share it.
+        """
+        columns = [column.values(size) for column in self.columns]
+        return join(columns, size), GeneratorType not in map(type, columns)
 
     def leaves(self, size: int) -> Iterator[tuple[Any, ...]]:
         """Return an iterator over the leaves of the first `size` rows."""
@@ -119,14 +140,10 @@ class Block:
         # The columns are of one length by construction; strict would cost a check for each row.
         return zip(*(column.values(size) for column in self.columns), strict=False)
 
-    def is_plain(self, size: int) -> bool:
-        """Whether `elements` is an iterator in C all through, which several threads may share."""
-        return all(not isinstance(column.values(size), GeneratorType) for column in self.columns)
-
     @property
     def nbytes(self) -> int:
         """The bytes of all columns."""
-        return sum(column.nbytes for column in self.columns)
+        return sum([column.nbytes for column in self.columns])
 
 
 def varying_nbytes(block: Block, size: int) -> Index:

@@ -57,41 +57,86 @@ class Fixed:
         if source.shape[1]:
             _native.gather(source, rows, raw_rows(self.grouped, 2), self.slots)
 
-    def put(self, values: Array) -> None:
-        """Copy an array of all rows here."""
+    def put(self, values: Array, place: int = 0) -> None:
+        """Copy an array of rows here, from row `place` on."""
         groups, group_rows = self.grouped.shape[:2]
         if self.slots is not None:
-            self.grouped[self.slots // group_rows, self.slots % group_rows] = values
+            slots = self.slots[place : place + len(values)]
+            self.grouped[slots // group_rows, slots % group_rows] = values
         elif groups == 1:
-            self.grouped[0, : len(values)] = values
+            self.grouped[0, place : place + len(values)] = values
         else:
+            group, place = divmod(place, group_rows)
+            if place:  # The rest of a group.
+                first, values = values[: group_rows - place], values[group_rows - place :]
+                self.grouped[group, place : place + len(first)] = first
+                group += 1
             whole = len(values) // group_rows
             shape = (whole, group_rows, *values.shape[1:])
-            self.grouped[:whole] = values[: whole * group_rows].reshape(shape)
+            self.grouped[group : group + whole] = values[: whole * group_rows].reshape(shape)
             rest = values[whole * group_rows :]
             if len(rest):
-                self.grouped[whole, : len(rest)] = rest
+                self.grouped[group + whole, : len(rest)] = rest
+
+    def place(self, start: int, stop: int) -> Array | None:
+        """Return rows of this column as one array to write into; None if they do not follow each other in memory."""
+        if self.slots is not None:
+            slots = self.slots[start:stop]
+            if not len(slots) or bool((np.diff(slots) != 1).any()):
+                return None
+            start, stop = int(slots[0]), int(slots[-1]) + 1
+        if start == stop:
+            return None
+        group_rows = self.grouped.shape[1]
+        group, first = divmod(start, group_rows)
+        if first + stop - start <= group_rows:
+            found: Array = self.grouped[group, first : first + stop - start]
+            return found
+        strides = self.grouped.strides
+        if strides[0] != group_rows * strides[1]:
+            return None  # There are gaps between groups.
+        return self.grouped.reshape((-1, *self.grouped.shape[2:]))[start:stop]
 
     def put_row(self, row: int, value: Any) -> None:
         """Copy one row here."""
         slot = row if self.slots is None else int(self.slots[row])
         self.grouped[divmod(slot, self.grouped.shape[1])] = value
 
+    def room(self, row: int) -> Array:
+        """Return the memory of one row, which is an array, to be filled in place."""
+        slot = row if self.slots is None else int(self.slots[row])
+        array: Array = self.grouped[divmod(slot, self.grouped.shape[1])]
+        return array
+
     def put_lengths(self, lengths: Index) -> None:
         """Set how much of each row is valid, for rows that are batches."""
         assert self.lengths is not None
         self.lengths[slice(len(lengths)) if self.slots is None else self.slots] = lengths
 
-    def copy_from(self, column: "Column", rows: Index) -> None:
+    def copy_from(self, column: "Column", rows: Index | slice) -> None:
         """Copy the given rows of a finished column here."""
         assert isinstance(column, Fixed)
         assert column.slots is None
-        self.gather(raw_rows(column.rows, 1), rows)
+        if isinstance(rows, slice):
+            self.put(column.rows[rows])
+        else:
+            self.gather(raw_rows(column.rows, 1), rows)
         if self.lengths is not None:
             full = self.grouped.shape[2]
+            count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
             self.put_lengths(
-                np.full(len(rows), full) if column.lengths is None else column.lengths[rows]
+                np.full(count, full) if column.lengths is None else column.lengths[rows]
             )
+
+    def reorder(self, rows: Index, allocate: Allocate) -> None:
+        """Put row `rows[j]` of a column with a single group at place j, for all its rows."""
+        nbytes = math.prod(self.grouped.shape[2:]) * self.grouped.dtype.itemsize
+        if nbytes:
+            memory = allocate(len(rows) * nbytes)[: len(rows) * nbytes].reshape(
+                1, len(rows), nbytes
+            )
+            _native.gather(raw_rows(self.rows, 1), rows, memory)
+            raw_rows(self.rows, 1)[: len(rows)] = memory[0]
 
     @property
     def rows(self) -> Array:
@@ -107,7 +152,9 @@ class Fixed:
 
     def values(self, size: int) -> Iterable[Any]:
         """Return the first `size` rows, one after the other, as views."""
-        if self.lengths is None or bool((self.lengths[:size] == self.grouped.shape[2]).all()):
+        if self.lengths is None:
+            return self.grouped[0] if size == self.grouped.shape[1] else self.rows[:size]
+        if bool((self.lengths[:size] == self.grouped.shape[2]).all()):
             return self.rows[:size]
         return (self.value(row) for row in range(size))
 
@@ -151,10 +198,11 @@ class Text:
 
     def objects(self, start: int, stop: int) -> Array:
         """Return rows as an array of Python objects."""
-        array = np.empty(stop - start, object)
-        for row in range(start, stop):
-            array[row - start] = self.value(row)
-        return array
+        return _native.text_objects(self.data, self.offsets, start, stop, self.kind is str)
+
+    def slices(self, starts: Index, stops: Index) -> Iterable[Array]:
+        """Return rows `starts[i]` to `stops[i]`, one after the other, as arrays of Python objects."""
+        return _native.TextSlices(self.data, self.offsets, starts, stops, self.kind is str)
 
     def take(self, rows: Index, allocate: Allocate, *, aligned: bool = False) -> "Text":
         """Return a copy of the given rows; `aligned` is ignored, as text becomes Python objects in the end."""
@@ -215,6 +263,10 @@ class Ragged:
 
     def values(self, size: int) -> Iterable[Any]:
         """Return the first `size` rows, one after the other."""
+        if isinstance(self.values_, Text) and self.shapes.shape[1] == 1:
+            # Batches of text are made natively, without Python between them.
+            starts = self.starts[:size]
+            return self.values_.slices(starts, starts + self.shapes[:size, 0])
         return map(self.value, range(size))
 
     def inner(self, rows: Index, offsets: Index) -> "Ragged":
@@ -282,3 +334,49 @@ def merge(columns: Sequence[Text | Ragged], allocate: Allocate) -> Text | Ragged
     memory = typed(allocate(sum(sizes) * dtype.itemsize), 0, (sum(sizes),), dtype)
     np.concatenate([c.values_ for c in ragged if not isinstance(c.values_, Text)], out=memory)
     return Ragged(memory, starts, shapes)
+
+
+def collect(
+    columns: Sequence[Text | Ragged],
+    owners: Index,
+    rows: Index,
+    allocate: Allocate,
+    *,
+    aligned: bool,
+) -> Text | Ragged:
+    """Return a copy of rows of several columns of one kind: row j is row `rows[j]` of column `owners[j]`."""
+    slots = [np.flatnonzero(owners == number) for number in range(len(columns))]
+    places = [rows[some] for some in slots]
+    first = columns[0]
+    if isinstance(first, Ragged) and isinstance(first.values_, Text):
+        taken = [c.take(some, allocate) for c, some in zip(columns, places, strict=True)]
+        merged = merge(taken, allocate)
+        return merged.take(np.argsort(np.concatenate(slots), kind="stable"), allocate)
+    # Text is bytes in rows of one dimension.
+    parts = [_flat(column) for column in columns]
+    dtype = parts[0][0].dtype
+    shapes = np.empty((len(rows), parts[0][2].shape[1]), np.int64)
+    begins = np.empty(len(rows), np.int64)
+    for (_, begin, shape), some, where in zip(parts, slots, places, strict=True):
+        begins[some] = begin[where]
+        shapes[some] = shape[where]
+    sizes = shapes.prod(axis=1)
+    starts = starts_of(sizes, dtype.itemsize, aligned=aligned and isinstance(first, Ragged))
+    total = int(starts[-1] + sizes[-1]) if len(rows) else 0
+    memory = allocate(total * dtype.itemsize)
+    begins, lengths, targets = (one * dtype.itemsize for one in (begins, sizes, starts))
+    for (values, _, _), some in zip(parts, slots, strict=True):
+        if len(some):
+            source = raw_rows(values, 0)
+            _native.gather_spans(source, begins[some], lengths[some], memory, targets[some])
+    if isinstance(first, Text):
+        return Text(memory, np.append(starts, total), first.kind)
+    return Ragged(typed(memory, 0, (total,), dtype), starts, shapes)
+
+
+def _flat(column: Text | Ragged) -> tuple[Array, Index, Index]:
+    """Return the values of all rows, where each row starts, and their shapes."""
+    if isinstance(column, Text):
+        return column.data, column.offsets[:-1], np.diff(column.offsets)[:, None]
+    assert isinstance(column.values_, np.ndarray)
+    return column.values_, column.starts, column.shapes

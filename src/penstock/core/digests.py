@@ -6,7 +6,7 @@ Nothing that differs from run to run goes in: no addresses, no order of a set, n
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def pieces_digest(pieces: Iterable["np.ndarray[Any, Any]"]) -> str:
     return found.hexdigest()
 
 
-def list_digest(values: list[Any]) -> str:
+def list_digest(values: Sequence[Any]) -> str:
     """Return the digest of a list of bytes, of str or of arrays."""
     found = hashlib.blake2b(digest_size=16)
     for start in range(0, len(values), _LIST_VALUES):

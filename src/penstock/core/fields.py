@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import Index, typed
+from penstock.core.arrays import Index
 from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed
 from penstock.core.spec import ArraySpec
@@ -134,28 +134,84 @@ def allocate_block(
     All columns of fixed size share one piece of memory; text and ragged rows get theirs when
     their sizes are known.
     """
-    lease = _Recorded(allocate)
-    fixed = [field for field in fields if field.storage_shape is not None]
-    strides = [field.stride(aligned=aligned) for field in fixed]
-    total = sum(round_up(stride * num_rows, ALIGNMENT) for stride in strides)
-    memory = lease(total) if fixed else None
-    sinks: list[Sink] = []
-    offset = 0
-    for field in fields:
-        shape = field.storage_shape
-        if shape is None or memory is None:
-            sinks.append(Pieces(field.spec, lease, aligned=aligned))
-            continue
-        dtype = field.spec.numpy_dtype
-        stride = field.stride(aligned=aligned)
-        inner = []
-        step = dtype.itemsize
-        for size in reversed(shape):
-            inner.append(step)
-            step *= size
-        steps = (stride * num_rows, stride, *reversed(inner))
-        grouped = typed(memory, offset, (1, num_rows, *shape), dtype, steps)
-        lengths = None if field.spec.is_fixed else np.full(num_rows, shape[0], np.int64)
-        sinks.append(Fixed(grouped, None, lengths))
-        offset += round_up(stride * num_rows, ALIGNMENT)
-    return Block(sinks, num_rows, lease.owners)
+    return BlockLayout(fields, num_rows, aligned=aligned).block(allocate)
+
+
+class BlockLayout:
+    """Where the columns of a block lie: worked out once for all blocks of a stream that have as many rows."""
+
+    __slots__ = (
+        "_views",
+        "aligned",
+        "columns",
+        "fields",
+        "has_fixed",
+        "is_fixed",
+        "nbytes",
+        "num_rows",
+    )
+
+    def __init__(self, fields: Sequence[Field], num_rows: int, *, aligned: bool) -> None:
+        self.fields = fields
+        self.num_rows = num_rows
+        self.aligned = aligned
+        self._views: list[_View | None] = []
+        places: list[tuple[int, int]] = []
+        offset = 0
+        for field in fields:
+            shape = field.storage_shape
+            if shape is None:
+                self._views.append(None)
+                continue
+            dtype = field.spec.numpy_dtype
+            stride = field.stride(aligned=aligned)
+            inner = []
+            step = dtype.itemsize
+            for size in reversed(shape):
+                inner.append(step)
+                step *= size
+            steps = (stride * num_rows, stride, *reversed(inner))
+            longest = None if field.spec.is_fixed else shape[0]
+            is_empty = math.prod((num_rows, *shape)) * dtype.itemsize == 0
+            self._views.append(((1, num_rows, *shape), dtype, offset, steps, longest, is_empty))
+            places.append((offset, stride))
+            offset += round_up(stride * num_rows, ALIGNMENT)
+        self.nbytes = offset
+        """Bytes of all columns of fixed size, which share one piece of memory."""
+        self.has_fixed = bool(places)
+        self.is_fixed = len(places) == len(self._views)
+        self.columns = np.array(places, np.int64).reshape(-1, 2)
+        """Of each column of fixed size, where it begins, and the bytes from one row to the next."""
+
+    def block(self, allocate: Allocate) -> Block:
+        """Return an empty block."""
+        lease = _Recorded(allocate)
+        memory = lease(self.nbytes) if self.has_fixed else None
+        sinks: list[Sink] = []
+        for field, view in zip(self.fields, self._views, strict=True):
+            if view is None or memory is None:
+                sinks.append(Pieces(field.spec, lease, aligned=self.aligned))
+                continue
+            longest = view[4]
+            lengths = None if longest is None else np.full(self.num_rows, longest, np.int64)
+            sinks.append(Fixed(_seen(memory, view), None, lengths))
+        return Block(sinks, self.num_rows, lease.owners)
+
+    def finished(self, memory: npt.NDArray[np.uint8], lengths: Index | None = None) -> Block:
+        """Return a block of whole rows over memory that has them already, or will; only if `is_fixed`.
+
+        `lengths` is how much of each row is valid, where rows are batches and one is cut short.
+        """
+        columns = [Fixed(_seen(memory, view), None, lengths) for view in self._views if view]
+        block = Block([], self.num_rows, [weakref.ref(memory.base)])
+        block.columns = [*columns]
+        return block
+
+
+_View = tuple[tuple[int, ...], np.dtype[Any], int, tuple[int, ...], int | None, bool]
+"""Shape, dtype, offset and strides of a column in its memory, its longest row, and whether it has no bytes."""
+
+
+def _seen(memory: npt.NDArray[np.uint8], view: _View) -> npt.NDArray[Any]:
+    shape, dtype, offset, strides, _, is_empty = view
+    return np.empty(shape, dtype) if is_empty else np.ndarray(shape, dtype, memory, offset, strides)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import optree
@@ -58,6 +59,22 @@ def builder(structure: Structure) -> Callable[[tuple[Any, ...]], Any] | None:
 
 def _only(leaves: tuple[Any, ...]) -> Any:
     return leaves[0]
+
+
+Join = Callable[[Sequence[Iterable[Any]], int], Iterator[Any]]
+"""Makes an iterator over so many nests of the columns of their leaves."""
+
+
+def joiner(structure: Structure) -> Join:
+    """Return what `joined` does for one structure: looked at once, not for every block."""
+    count = structure.num_leaves
+    if count and structure == flatten(tuple(range(count)))[1]:
+        return _as_tuples
+    return partial(joined, structure)
+
+
+def _as_tuples(columns: Sequence[Iterable[Any]], size: int) -> Iterator[Any]:  # noqa: ARG001  # As every `Join` has it.
+    return zip(*columns, strict=False)  # strict would cost a check for each row.
 
 
 def joined(structure: Structure, columns: Sequence[Iterable[Any]], size: int) -> Iterator[Any]:

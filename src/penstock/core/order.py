@@ -92,6 +92,7 @@ def uneven_lane_orders(num_rows: int, lanes: int, words: tuple[int, ...]) -> Ind
     return out
 
 
+@lru_cache(maxsize=1024)
 def num_rounds(num_rows: int) -> int:
     """Return how many rounds make the order of `num_rows` rows indistinguishable from uniform.
 

@@ -6,9 +6,9 @@ before it: `Rows` where it can, else a `Flow`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from penstock.core.arrays import Index, spans
 from penstock.core.blocks import Block
 from penstock.core.clock import Clock
 from penstock.core.evidence import Evidence
-from penstock.core.fields import Field, allocate_block, block_nbytes, row_nbytes
+from penstock.core.executors import Executor, Inline
+from penstock.core.fields import BlockLayout, Field, block_nbytes, row_nbytes
 from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
+from penstock.core.parcels import Cursor, Parcel
 from penstock.core.residues import Residue
 from penstock.core.resources import Resources
+from penstock.core.route import Route
 from penstock.core.share import Share
 from penstock.core.sizes import Sizes
 from penstock.core.tally import Tally
@@ -30,58 +33,8 @@ RowSet = slice | Index
 """Row numbers: a slice without a step, which is cheap to read, or an array."""
 Runs = Sequence[tuple[int, int]]
 """Runs of consecutive rows: the first row of each run, and how many rows it has."""
-Cursor = Any
-"""Where a flow stands: whole numbers, lists and dicts, so that JSON can hold it."""
-CursorAfter = Callable[[int], Cursor]
-"""The cursor after the first j rows of a parcel. It must not keep the rows themselves alive."""
 ENDLESS = 1 << 62
 """The number of rows of a node that never ends: larger than any row number, and still an int64."""
-
-In = TypeVar("In")
-Out = TypeVar("Out")
-
-
-class Executor(ABC):
-    """Runs work beside the consumer, if there are threads to run it on."""
-
-    @abstractmethod
-    def ordered(
-        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
-    ) -> Iterator[Out]:
-        """Yield `function(x)` for each input, in order, some of them ahead of time."""
-
-    @abstractmethod
-    def pumped(self, parcels: "Iterator[Parcel]") -> "Iterator[Parcel]":
-        """Return the same parcels, made on a thread of their own, a few ahead."""
-
-    @property
-    @abstractmethod
-    def is_closing(self) -> bool:
-        """Whether the stream is closing: a loop over a user's function should then stop before the next row."""
-
-
-class Inline(Executor):
-    """Runs all work in the thread that asks for it."""
-
-    is_closing = False
-
-    def pumped(self, parcels: "Iterator[Parcel]") -> "Iterator[Parcel]":
-        """Return the parcels as they are."""
-        return parcels
-
-    def ordered(
-        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
-    ) -> Iterator[Out]:
-        """Yield `function(x)` for each input."""
-        source = iter(inputs)
-        held: list[In] = []  # Not a variable: it would keep the input alive beside its result.
-        while True:
-            try:
-                held.append(next(source))
-            except StopIteration:
-                return
-            # Not map(): if the function itself raised StopIteration, map() would end silently.
-            yield function(held.pop())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +61,8 @@ class Context:
     """Counts memory that a library takes for itself; raises if the budget has no room for it."""
     sizes: Sizes = field(default_factory=Sizes)
     """Where the sizes of rows are noted that differ."""
+    layouts: "dict[Node, BlockLayout]" = field(default_factory=dict)
+    """How the last block of each node was laid out."""
 
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""
@@ -115,7 +70,15 @@ class Context:
 
     def block(self, node: "Node", num_rows: int) -> Block:
         """Return an empty block for rows of `node`."""
-        return allocate_block(node.fields, num_rows, self.allocate, aligned=node.is_batched)
+        return self.layout(node, num_rows).block(self.allocate)
+
+    def layout(self, node: "Node", num_rows: int) -> BlockLayout:
+        """Return how a block of rows of `node` is laid out; most blocks of a stream are of one size."""
+        last = self.layouts.get(node)
+        if last is None or last.num_rows != num_rows:
+            last = BlockLayout(node.fields, num_rows, aligned=node.is_batched)
+            self.layouts[node] = last
+        return last
 
     def rows_per_block(self, node: "Node") -> int:
         """Return how many rows of `node` a block of the planned size holds."""
@@ -155,6 +118,8 @@ class Node(ABC):
     """Whether a row of this node is a batch of rows."""
     calls_functions: bool = False
     """Whether reading a row calls a function of the user's, which may take any time."""
+    is_in_memory: bool = False
+    """Whether rows are made of arrays in memory alone: to make a few of them takes microseconds."""
     follows_epoch: bool = False
     """Whether the rows differ from one epoch to the next."""
     inputs: tuple["Node", ...] = ()
@@ -283,6 +248,7 @@ class Node(ABC):
         self.grains = other.grains
         self.share = other.share
         self.weighs_rows = other.weighs_rows
+        self.is_in_memory = other.is_in_memory
 
     def like_all(self, others: Sequence["Node"]) -> None:
         """Copy from `others`, the inputs, what combining them leaves unchanged."""
@@ -296,6 +262,7 @@ class Node(ABC):
         self.follows_epoch = any(node.follows_epoch for node in others)
         self.inputs = tuple(others)
         self.num_shuffles = max(node.num_shuffles for node in others)
+        self.is_in_memory = all(node.is_in_memory for node in others)
         self.grains = tuple(grain for node in others for grain in node.grains)
 
 
@@ -303,6 +270,8 @@ class Rows(Node):
     """Rows with random access: any row can be read by its number."""
 
     num_rows: int
+    ends_routes: bool = False
+    """Whether routes end here, in arrays of this node's own, though it has inputs."""
 
     def read(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the given rows into `out`, a block of exactly that many rows."""
@@ -328,12 +297,35 @@ class Rows(Node):
         """Do the work of `read_runs`."""
         self.fill(run_rows(runs), out, context)
 
+    reads_apart: bool = False
+    """Whether some fields can be read without the others, at no extra cost: `fill_columns` does that."""
+
+    def read_columns(self, columns: slice, runs: Runs, out: Block, context: Context) -> None:
+        """Read runs of rows, of some fields only, into `out`, which has just these."""
+        mark = context.clock.enter()
+        try:
+            self.fill_columns(columns, runs, out, context)
+        finally:
+            # Rows count once, with their first field.
+            context.clock.leave(mark, self, 0 if columns.start else out.num_rows)
+
+    def fill_columns(self, columns: slice, runs: Runs, out: Block, context: Context) -> None:
+        """Do the work of `read_columns`."""
+        raise NotImplementedError
+
     def narrowed(self, wanted: Residue) -> "Rows":
         """Return the same rows, under the same numbers, of which only the wanted ones are read.
 
         So a shuffle need not load the others. Any row can still be read: it only costs more.
         """
         return self
+
+    def route(self, epoch: int) -> Route | None:
+        """Return where the rows are found in arrays in memory, if arithmetic is all it takes to find them.
+
+        A node that has a route need not be read: blocks are filled natively, with the same rows as by `read`.
+        """
+        return None
 
     @abstractmethod
     def locate(self, row: int, epoch: int) -> str:
@@ -349,16 +341,6 @@ class Rows(Node):
             (node.staging_nbytes(num_rows) for node in self.inputs if isinstance(node, Rows)),
             default=0,
         )
-
-
-@dataclass(slots=True)
-class Parcel:
-    """A finished block of consecutive rows of a flow, with the cursors after them."""
-
-    block: Block
-    size: int
-    cursor_after: CursorAfter
-    """The cursor of the flow after the first j rows of this parcel, for j from 0 to size."""
 
 
 class Flow(Node):

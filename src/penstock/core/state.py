@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from penstock.core.rows import ENDLESS, Cursor, Node, Rows
+from penstock.core.parcels import Cursor
+from penstock.core.rows import ENDLESS, Node, Rows
 from penstock.errors import StateError
 
 VERSION = 2

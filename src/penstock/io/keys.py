@@ -1,19 +1,31 @@
 """A folder, local or behind a URL, as a store of bytes by key: Zarr reads its chunks from one."""
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from penstock.core import forking
-from penstock.errors import DataError, MissingFileError, NotAFileError, StreamClosedError
+from penstock.errors import DataError, FileChangedError, StreamClosedError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
 from penstock.io.open import open_reader
+from penstock.io.reader import Bytes, short_read
 from penstock.io.remote import objects
-from penstock.io.remote.reader import stat
+from penstock.io.remote.reader import stat as remote_stat
 from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session
+
+Room = Callable[[int], Bytes]
+"""Gives memory for so many bytes."""
+
+
+def _new(nbytes: int) -> Bytes:
+    return np.empty(nbytes, np.uint8)
 
 
 class _Reads:
@@ -66,28 +78,42 @@ class LocalKeys:
 
         Raises if they are more than `most`.
         """
-        with self._reads:
-            return self._get(key, start, stop, most)
+        data = self.read(key, start, stop, _new, most=most)
+        return None if data is None else data.tobytes()
 
-    def _get(self, key: str, start: int, stop: int | None, most: int | None) -> bytes | None:
-        path = Path(self.root) / key
+    def read(
+        self, key: str, start: int, stop: int | None, room: Room, *, most: int | None = None
+    ) -> Bytes | None:
+        """Return the same in memory from `room`.
+
+        Raises if they are more than `most`.
+        """
+        with self._reads:
+            return self._read(f"{self.root}/{key}", start, stop, room, most)
+
+    def _read(
+        self, path: str, start: int, stop: int | None, room: Room, most: int | None
+    ) -> Bytes | None:
         try:
-            found = path.stat()
+            # O_NONBLOCK: opening a pipe must not wait for someone to write to it.
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             self.num_missing += 1
             return None
         except OSError as error:
-            raise read_failure(error, file=str(path)) from error
-        location = Location(str(path), found.st_size, mtime_ns=found.st_mtime_ns)
-        begin, end = _span(found.st_size, start, stop, most, str(path))
-        data = bytearray(end - begin)
+            raise read_failure(error, file=path) from error
         try:
-            with open_reader(location, direct=False) as reader:
-                reader.read_into(data, begin)
-        except (MissingFileError, NotAFileError):  # A folder is no key.
-            self.num_missing += 1
-            return None
-        return bytes(data)
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):  # A folder is no key.
+                self.num_missing += 1
+                return None
+            begin, end = _span(found.st_size, start, stop, most, path)
+            data = room(end - begin)
+            location = Location(path, found.st_size, mtime_ns=found.st_mtime_ns)
+            _fill(handle, data, begin, location)
+        finally:
+            os.close(handle)
+        return data
 
     def names(self, prefix: str) -> list[str]:
         """Return the names in a folder."""
@@ -118,22 +144,33 @@ class RemoteKeys:
 
         Raises if they are more than `most`.
         """
-        with self._reads:
-            return self._get(key, start, stop, most)
+        data = self.read(key, start, stop, _new, most=most)
+        return None if data is None else data.tobytes()
 
-    def _get(self, key: str, start: int, stop: int | None, most: int | None) -> bytes | None:
-        url = f"{self.root}/{key}" if key else self.root
+    def read(
+        self, key: str, start: int, stop: int | None, room: Room, *, most: int | None = None
+    ) -> Bytes | None:
+        """Return the same in memory from `room`.
+
+        Raises if they are more than `most`.
+        """
+        with self._reads:
+            return self._read(f"{self.root}/{key}" if key else self.root, start, stop, room, most)
+
+    def _read(
+        self, url: str, start: int, stop: int | None, room: Room, most: int | None
+    ) -> Bytes | None:
         try:
-            found = self._session.run(lambda: stat(self._session, url, self._policy))
+            found = self._session.run(lambda: remote_stat(self._session, url, self._policy))
         except (FileNotFoundError, IsADirectoryError):
             self.num_missing += 1
             return None
         begin, end = _span(found.size, start, stop, most, without_secrets(url))
-        data = bytearray(end - begin)
-        if data:
+        data = room(end - begin)
+        if data.size:
             with open_reader(found) as reader:
                 reader.read_into(data, begin)
-        return bytes(data)
+        return data
 
     def names(self, prefix: str) -> list[str]:
         """Return the names in a folder; no names where the storage can't list, as over HTTP."""
@@ -178,3 +215,23 @@ def _span(size: int, start: int, stop: int | None, most: int | None, file: str) 
             cure="It is damaged, or no part of this array: copy it again from its original.",
         )
     return begin, end
+
+
+def _fill(handle: int, data: Bytes, start: int, location: Location) -> None:
+    """Fill `data` with the bytes from `start` on of a file that must not change meanwhile."""
+    done = 0
+    while done < data.size:
+        try:
+            got = os.preadv(handle, [data[done:].data], start + done)
+        except OSError as error:
+            raise read_failure(error, file=location.url, offset=start + done) from error
+        if not got:
+            raise short_read(location, start + done, data.size - done, 0)
+        done += got
+    now = os.fstat(handle)
+    if (now.st_size, now.st_mtime_ns) != (location.size, location.mtime_ns):
+        raise FileChangedError(
+            "the file was written to while it was read",
+            file=location.url,
+            cure="Wait until whatever writes it has finished, then start again.",
+        )

@@ -22,7 +22,9 @@ def is_url(path: str) -> bool:
     >>> is_url("https://host/x.npy"), is_url("data/x.npy"), is_url("/data/a::b.npy")
     (True, False, False)
     """
-    return bool(_SCHEME.match(path)) or (not path.startswith("/") and bool(_CHAIN.search(path)))
+    if path.startswith("/"):  # First, since it is asked several times of each of many files.
+        return False
+    return bool(_SCHEME.match(path)) or bool(_CHAIN.search(path))
 
 
 def split_chain(url: str) -> tuple[str, str]:
@@ -85,7 +87,9 @@ class Location:
     @property
     def name(self) -> str:
         """The last part of its path: `part-3.npy`."""
-        path = split_chain(without_secrets(self.url))[0].removesuffix("?...")
+        path = self.url
+        if self.is_remote:
+            path = split_chain(without_secrets(path))[0].removesuffix("?...")
         return path.rstrip("/").rpartition("/")[2]
 
     def identity(self) -> list[Any]:

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.lazy import lazy
+from penstock.io.local import reader as local
 from penstock.io.local.reader import Access, LocalReader
 from penstock.io.location import Location
-from penstock.io.reader import Reader
+from penstock.io.reader import Reader, read_bytes
 
 if TYPE_CHECKING:
     from penstock.io.remote import reader as remote
@@ -36,6 +37,14 @@ def open_reader(
     if location.is_remote:
         return remote.RemoteReader(location)
     return LocalReader(location, direct=direct, access=access)
+
+
+def read_start(location: Location, nbytes: int) -> bytes:
+    """Return the first `nbytes` bytes of a file, or all if it has fewer: for the headers of many files."""
+    if location.is_remote:
+        with open_reader(location) as reader:
+            return read_bytes(reader, 0, min(nbytes, location.size))
+    return local.read_start(location, nbytes)
 
 
 def describe_reading(location: Location, *, direct: bool) -> str:

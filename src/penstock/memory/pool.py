@@ -90,11 +90,12 @@ process_ledger.drop_reserve = _reserve.drop
 def _best(buffers: list[_Buffer], nbytes: int, most: int) -> _Buffer | None:
     """Remove and return the smallest buffer of `nbytes` to `most` bytes; none that wastes more than about half."""
     most = min(most, 2 * nbytes + mmap.PAGESIZE)
-    fitting = [b for b in buffers if nbytes <= b.nbytes <= most]
-    if not fitting:
-        return None
-    best = min(fitting, key=lambda buffer: buffer.nbytes)
-    buffers.remove(best)
+    best: _Buffer | None = None
+    for buffer in buffers:
+        if nbytes <= buffer.nbytes <= most and (best is None or buffer.nbytes < best.nbytes):
+            best = buffer
+    if best is not None:
+        buffers.remove(best)
     return best
 
 
@@ -145,7 +146,8 @@ class Pool:
         """Return `nbytes` of memory that nothing else refers to; its buffer counts as mapped until it comes back."""
         nbytes = max(nbytes, 1)
         with self._lock:
-            self._settle()
+            if self._returned:
+                self._settle()
             buffer = _best(self._idle, nbytes, self.account.mapped)
             if buffer is None:
                 self._make_room(buffer_nbytes(nbytes))

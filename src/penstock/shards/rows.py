@@ -12,7 +12,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import flatten
 from penstock.core.spec import plain_dtype
 from penstock.errors import DataError
-from penstock.io.formats.npy_header import read_header
+from penstock.io.formats.npy_header import header_of
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
 from penstock.io.open import open_reader
@@ -169,8 +169,7 @@ def _open_array(
     if location.size != shard.files[name].nbytes:
         problem = f"it has {location.size} bytes, and the manifest says {shard.files[name].nbytes}"
         raise DataError(problem, file=str(location), cure=cure)
-    with open_reader(location) as reader:
-        header = read_header(reader)
+    header = header_of(location)
     array = layout.arrays[role]
     # A dtype of ml_dtypes is plain bytes in the file: only the manifest has its name.
     if header.shape[1:] != array.shape or header.dtype != plain_dtype(array.dtype):

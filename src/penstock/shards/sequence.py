@@ -7,7 +7,8 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import varying_nbytes
-from penstock.core.rows import Cursor, Node, Parcel, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Node, rows_per_block
 from penstock.memory import Allocate
 from penstock.shards.folder import ShardFolder
 from penstock.shards.writing import ShardWriter

@@ -9,9 +9,10 @@ from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.lazy import lazy
 from penstock.core.nest import field_names, flatten
+from penstock.core.route import Route, Tables
 from penstock.core.rows import Context, Rows, RowSet, Runs, count
 from penstock.errors import LengthError
-from penstock.sources.reading.leaves import Leaf, leaf_of
+from penstock.sources.reading.leaves import InMemory, Leaf, leaf_of
 from penstock.sources.reading.read_blocks import grain_words, grains_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Arrays(Rows):
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
         self.grains = grains_of([(leaf,) for leaf in self.leaves])
+        self.is_in_memory = all(isinstance(leaf, InMemory) for leaf in self.leaves)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy the rows of each array, with one gather an array."""
@@ -49,13 +51,19 @@ class Arrays(Rows):
         for leaf, sink in zip(self.leaves, out.sinks, strict=True):
             leaf.read_runs(runs, sink, context)
 
+    def route(self, epoch: int) -> Route | None:
+        """Return the arrays, if the rows of each lie in memory as they are."""
+        tables = [leaf.raw if isinstance(leaf, InMemory) else None for leaf in self.leaves]
+        found = [table for table in tables if table is not None]
+        return Tables(tuple(found)) if len(found) == len(tables) else None
+
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the copies that NumPy or a lazy array makes on the way."""
         return max(leaf.staging_nbytes(num_rows) for leaf in self.leaves)
 
     def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of decoded chunks that are retained because two reads share them."""
-        return sum(leaf.retained_nbytes() for leaf in self.leaves)
+        return sum(leaf.retained_nbytes() + leaf.index_nbytes for leaf in self.leaves)
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the row's number."""

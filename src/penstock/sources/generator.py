@@ -12,7 +12,8 @@ from penstock.core.columns import Fixed
 from penstock.core.evidence import Evidence, unproven
 from penstock.core.fields import Field
 from penstock.core.nest import field_names, flatten, plain_keys
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Node, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import FunctionError, LengthError, SpecMismatchError, StreamClosedError

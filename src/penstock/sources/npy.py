@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from penstock.core.rows import Rows
-from penstock.io.formats.npy_header import NpyHeader, read_header
+from penstock.io.formats.npy_header import NpyHeader, header_of
 from penstock.io.location import Location
-from penstock.io.open import open_reader
 from penstock.sources.reading.file_rows import rows_of
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import Part, Request, attempt_each, no_rows
@@ -22,9 +21,8 @@ def open_format(locations: Sequence[Location], request: Request) -> Rows:
 
 
 def _open(location: Location, *, direct: bool) -> Part:
-    with open_reader(location) as reader:
-        header = read_header(reader)
-    return Part(str(location), {"": leaf_of_header(location, header, "", direct=direct)})
+    leaf = leaf_of_header(location, header_of(location), "", direct=direct)
+    return Part(str(location), {"": leaf})
 
 
 def leaf_of_header(

@@ -9,7 +9,8 @@ from penstock.core.arrays import raw_rows
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import Structure
-from penstock.core.rows import Context, Cursor, Node, Parcel, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Node, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.core.state import cursor_parts
 from penstock.errors import DataError, FieldError

@@ -12,18 +12,9 @@ from penstock.core.columns import Ragged, Text
 from penstock.core.fields import Field
 from penstock.core.grains import grouped
 from penstock.core.nest import Structure, field_names
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-    rows_per_block,
-)
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.route import Batches, Route
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.memory import Allocate
 from penstock.stages.base.grouping import (
@@ -139,6 +130,16 @@ class BatchedRows(StageRows):
         grouping = Grouping(self.input, part, lengths, size, context)
         self.input.read(_rows_of(rows, size, total), grouping.rows, context)
         self.stage.finish(grouping, out)
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of the rows, in batches; padding and batches of batches are no arithmetic."""
+        if type(self.stage) is not Batch or self.input.is_batched:
+            return None
+        route = self.input.route(epoch)
+        if route is None:
+            return None
+        num_rows = self.input.num_rows
+        return Batches(route, self.batch_size, num_rows, is_whole=self.stage.is_whole(num_rows))
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that reading the rows of the batches takes."""

@@ -9,22 +9,11 @@ import numpy as np
 from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.grains import coarsest
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-    shifted,
-)
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index, shifted
 from penstock.core.state import cursor_parts
-from penstock.stages.base.combining import merged_fields, over, read_part, transfer
+from penstock.stages.base.combining import merged_fields, over, read_part, read_parts, transfer
 from penstock.stages.base.segment import as_flow
 
 
@@ -70,13 +59,12 @@ class ConcatenatedRows(_Concatenated, Rows):
         """Read the rows of each input into their places."""
         index = as_index(rows)
         owners = np.searchsorted(self.starts[1:-1], index, side="right")
-        for number in np.unique(owners).tolist():
-            node, start = self.nodes[number], -int(self.starts[number])
-            slots = np.flatnonzero(owners == number)
-            if len(slots) == len(index):
-                read_part(node, shifted(rows, start), out, self.fields, context)
-            else:
-                read_part(node, index[slots] + start, out.at(slots), self.fields, context)
+        if len(index) and owners[0] == owners[-1] and isinstance(rows, slice):
+            number = int(owners[0])
+            here = shifted(rows, -int(self.starts[number]))
+            read_part(self.nodes[number], here, out, self.fields, context)
+            return
+        read_parts(self, self.nodes, owners, index - self.starts[owners], out, context)
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over inputs of which only those are read that are wanted."""

@@ -12,18 +12,9 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import flatten, tuple_of
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-)
+from penstock.core.rows import Context, Flow, Node, Rows, RowSet, as_index
 from penstock.core.spec import ArraySpec
 from penstock.core.state import cursor_parts
 from penstock.errors import RangeError

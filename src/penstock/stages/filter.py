@@ -12,7 +12,8 @@ from penstock.core.columns import Fixed
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
-from penstock.core.rows import ENDLESS, Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.memory import allocate_plain
 from penstock.stages.base.function_flow import Piece, applied, good_places

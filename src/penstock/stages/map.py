@@ -13,14 +13,13 @@ from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, flatten
+from penstock.core.parcels import Cursor, Parcel
 from penstock.core.residues import Residue
 from penstock.core.rows import (
     ENDLESS,
     Context,
-    Cursor,
     Flow,
     Node,
-    Parcel,
     Rows,
     RowSet,
     as_index,

@@ -13,20 +13,10 @@ from penstock.core.blocks import Block
 from penstock.core.fields import Field
 from penstock.core.grains import coarsest
 from penstock.core.order import Permutation
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-)
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
 from penstock.core.state import cursor_parts, wrong_cursor
-from penstock.stages.base.combining import Puller, merged_fields, read_part
+from penstock.stages.base.combining import Puller, merged_fields, read_parts
 from penstock.stages.base.segment import as_flow
 
 _CYCLE = 4096  # The pattern repeats after about so many positions: long enough to look random.
@@ -190,10 +180,7 @@ class MixedRows(_Mixed, Rows):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of each input into their places."""
-        owners, numbers = self.place(as_index(rows))
-        for owner in np.unique(owners).tolist():
-            slots = np.flatnonzero(owners == owner)
-            read_part(self.nodes[owner], numbers[slots], out.at(slots), self.fields, context)
+        read_parts(self, self.nodes, *self.place(as_index(rows)), out, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that the inputs need, and those of a copy for rows that must be widened."""

@@ -9,19 +9,10 @@ import numpy as np
 
 from penstock.core.blocks import Block
 from penstock.core.fields import repeated
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-)
+from penstock.core.route import Passes, Route
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
 from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
@@ -99,6 +90,18 @@ class RepeatedRows(StageRows):
             slots = np.flatnonzero(passes == number)
             inner = context.of_epoch(self.stage.epoch(context.epoch, number))
             self.input.read(positions[slots], out.at(slots), inner)
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of all passes."""
+        first = self.input.route(self.stage.epoch(epoch, 0))
+        # A batch that is cut short at the end of a pass is followed by others.
+        if first is None or not first.is_whole or not self.input.num_rows:
+            return None
+
+        def of_pass(number: int) -> Route | None:
+            return self.input.route(self.stage.epoch(epoch, number))
+
+        return Passes(self.input.num_rows, of_pass, first.batch_size)
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input of which the rows of each pass are read that are wanted of it."""

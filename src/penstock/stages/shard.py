@@ -9,19 +9,10 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.grains import grouped
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-)
+from penstock.core.route import Route
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
 from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
@@ -77,6 +68,11 @@ class ShardedRows(StageRows):
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return the strided row numbers."""
         return as_index(rows) * self.stage.num_shards + self.stage.index
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of every `num_shards`-th row."""
+        route = self.input.route(epoch)
+        return None if route is None else route.strided(self.stage.num_shards, self.stage.index)
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input of which the rows between them are not read, either."""

@@ -7,18 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    shifted,
-)
+from penstock.core.route import Route
+from penstock.core.rows import Context, Flow, Node, Rows, RowSet, shifted
 from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import CopyingFlow, Stage, StageRows
 
@@ -61,6 +53,11 @@ class RowsAfterSkip(StageRows):
     def input_rows(self, rows: RowSet, epoch: int) -> RowSet:
         """Return row numbers past the skipped ones."""
         return shifted(rows, self.first)
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of the rows past the skipped ones."""
+        route = self.input.route(epoch)
+        return None if route is None else route.strided(1, self.first)
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed to those."""

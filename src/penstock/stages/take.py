@@ -5,17 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-)
+from penstock.core.route import Route
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows
 from penstock.core.state import cursor_parts
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
@@ -51,6 +44,10 @@ class TakenRows(StageRows):
         super().__init__(stage, node)
         if stage.count >= 0:
             self.num_rows = min(stage.count, node.num_rows)
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of the input, of which fewer rows are asked for."""
+        return self.input.route(epoch)
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed likewise."""

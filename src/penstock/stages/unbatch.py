@@ -12,19 +12,8 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    as_index,
-    rows_per_block,
-)
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index, rows_per_block
 from penstock.core.spec import ArraySpec
 from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import SpecMismatchError

@@ -7,19 +7,10 @@ from typing import Any
 from penstock.core.blocks import Block
 from penstock.core.fingerprint import walk
 from penstock.core.nest import tuple_of
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
-from penstock.core.rows import (
-    ENDLESS,
-    Context,
-    Cursor,
-    CursorAfter,
-    Flow,
-    Node,
-    Parcel,
-    Rows,
-    RowSet,
-    Runs,
-)
+from penstock.core.route import Route, beside
+from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, Runs
 from penstock.core.state import cursor_parts
 from penstock.errors import LengthError
 from penstock.stages.base.combining import Puller, over
@@ -104,6 +95,10 @@ class ZippedRows(_Zipped, Rows):
         """Read the runs of each input."""
         for node, part in self._parts(out):
             node.read_runs(runs, part, context)
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the routes of the inputs side by side."""
+        return beside([node.route(epoch) for node in self.nodes])
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over inputs that are narrowed likewise."""

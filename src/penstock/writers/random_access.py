@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from penstock.core.rows import Context, Cursor, Node, Parcel, Rows, plain_context
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Node, Rows, plain_context
 from penstock.engine.plan import Options
 from penstock.engine.stream import open_stream
 from penstock.stages.base.stage import StageFlow

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.core.rows import Parcel, Rows
+from penstock.core.parcels import Parcel
+from penstock.core.rows import Rows
 from penstock.engine.plan import Options
 from penstock.engine.stream import open_stream
 from penstock.stages.skip import Skip

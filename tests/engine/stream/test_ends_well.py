@@ -18,6 +18,8 @@ from penstock.memory import process_ledger
 
 CHAINS = {
     "rows": lambda ds: ds.batch(4),
+    # The first of them are made by the consumer: these are more.
+    "rows by threads": lambda ds: ps.from_arrays(np.zeros((4000, 100))).batch(4),
     "mapped rows": lambda ds: ds.map(lambda x: x + 1).batch(4),
     "flow": lambda ds: ds.filter(lambda x: True).batch(4),
     "deep flow": lambda ds: (

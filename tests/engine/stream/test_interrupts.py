@@ -4,13 +4,19 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
+
+import penstock as ps
+from penstock.engine.functions import remote
+from penstock.memory import process_ledger
 
 # An alarm strikes the main thread between any two lines, as Ctrl-C does, but thousands of times.
 STRIKES = """
 import collections, faulthandler, random, signal, sys, threading, time
 import numpy as np
 import penstock as ps
+from penstock.core import idle
 from penstock.memory import process_ledger
 
 count = collections.Counter()
@@ -31,6 +37,7 @@ signal.signal(signal.SIGALRM, strike)
 rows = ps.from_arrays(np.arange(2000))
 chains = {
     "rows": rows.shuffle(seed=1).batch(2),
+    "threads": ps.from_arrays(np.arange(500_000)).shuffle(seed=1).batch(1000),
     "filter": rows.filter(lambda x: True).with_options(threads=2, processes=0),
     "map": rows.map(lambda x: x + 0).with_options(threads=2, processes=0),
     "generator": ps.from_generator(lambda: map(np.int64, range(2000)), ps.ArraySpec((), "int64")).batch(8),
@@ -39,15 +46,18 @@ chains = {
 }
 lost, stays, granted = 0, set(), 0
 ds, seconds = chains[sys.argv[1]], float(sys.argv[2])
-started = time.perf_counter()
-total = sum(int(np.sum(x)) for x in ds)
-epoch = time.perf_counter() - started
+epochs = []  # The seconds of the first epoch, which starts processes, and of the next.
+for _ in range(2):
+    started = time.perf_counter()
+    total = sum(int(np.sum(x)) for x in ds)
+    epochs.append(time.perf_counter() - started)
+are_waiting = True
 end = time.perf_counter() + seconds
 while time.perf_counter() < end or count["struck"] < 3:
     faulthandler.dump_traceback_later(60, exit=True)
     try:
         is_armed = True
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, epoch))
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, epochs[are_waiting]))
         got = sum(int(np.sum(x)) for x in ds)
         is_armed = False
         assert got == total, (got, total)
@@ -56,8 +66,12 @@ while time.perf_counter() < end or count["struck"] < 3:
         count["struck"] += 1
     is_armed = False
     signal.setitimer(signal.ITIMER_REAL, 0)
+    # Processes that wait are struck in the next epoch, which they run, or end here.
+    are_waiting = random.random() < 0.7
+    if not are_waiting:
+        idle.close_all()
     patience = time.perf_counter() + 10
-    while left() > stays or process_ledger.granted > granted:
+    while (not are_waiting and left() > stays) or process_ledger.granted > granted:
         if time.perf_counter() > patience:
             assert count["lost"] > lost, (left() - stays, process_ledger.granted)
             stays, granted = left(), process_ledger.granted
@@ -77,7 +91,7 @@ def strike(chain: str, seconds: float) -> int:
     return int(done.stdout)
 
 
-CHAINS = ["rows", "filter", "map", "generator", "mix", "processes"]
+CHAINS = ["rows", "threads", "filter", "map", "generator", "mix", "processes"]
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -89,3 +103,15 @@ def test_ctrl_c_at_any_moment_ends_the_epoch_and_leaves_nothing(chain: str):
 @pytest.mark.parametrize("chain", CHAINS)
 def test_ctrl_c_at_thousands_of_moments(chain: str):
     assert strike(chain, seconds=60) >= 50
+
+
+def test_ctrl_c_before_processes_start_gives_their_memory_back(monkeypatch: pytest.MonkeyPatch):
+    def struck(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    ds = ps.from_arrays(np.arange(100)).map(lambda x: x + 0).with_options(processes=2)
+    before = process_ledger.granted
+    monkeypatch.setattr(remote.RemoteMap, "__init__", struck)
+    with pytest.raises(KeyboardInterrupt):
+        ds.stream()
+    assert process_ledger.granted == before

@@ -19,9 +19,11 @@ from penstock.io.formats.npy_header import (
     NpyHeader,
     format_header,
     header_nbytes,
+    header_of,
     parse_header,
     read_header,
 )
+from penstock.io.local.reader import LocalReader
 
 DTYPES = [
     "bool",
@@ -142,6 +144,49 @@ def test_only_the_header_is_read(bytes_reader):
     reader = bytes_reader(saved(np.zeros(100_000)))
     read_header(reader)
     assert reader.num_bytes_read <= 512
+
+
+@given(
+    dtype=st.one_of(hnp.scalar_dtypes(), hnp.array_dtypes(max_size=4)),
+    shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+    cut=st.integers(0, 300),
+)
+def test_the_header_of_a_file_is_what_a_reader_finds(dtype, shape, cut, tmp_path_factory, locate):
+    path = tmp_path_factory.mktemp("one") / "x.npy"
+    data = saved(np.zeros(shape, dtype))
+    for whole in (data, data[: max(0, len(data) - cut)]):
+        path.write_bytes(whole)
+        location = locate(path)
+        outcomes = []
+        for find in (header_of, lambda one: read_header(LocalReader(one))):
+            try:
+                outcomes.append(find(location))
+            except DataError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_a_header_longer_than_the_first_read_is_read_whole(tmp_path, locate):
+    array = np.zeros(3, [(f"column_{index}", "<f4") for index in range(400)])
+    np.save(tmp_path / "x.npy", array)
+    assert header_of(locate(tmp_path / "x.npy")).dtype == array.dtype
+
+
+def test_each_file_of_equal_headers_is_held_to_its_own_size(tmp_path, locate):
+    np.save(tmp_path / "a.npy", np.zeros((10, 3)))
+    np.save(tmp_path / "b.npy", np.zeros((10, 3)))
+    with (tmp_path / "b.npy").open("r+b") as file:
+        file.truncate(200)
+    assert header_of(locate(tmp_path / "a.npy")).shape == (10, 3)
+    with pytest.raises(DataError, match=r"b\.npy.*takes 240 bytes, but 72 bytes are there"):
+        header_of(locate(tmp_path / "b.npy"))
+
+
+def test_each_file_of_equal_damaged_headers_is_named(tmp_path, locate):
+    for name in ("a.npy", "b.npy"):
+        (tmp_path / name).write_bytes(with_header("{'descr': '<f4'}"))
+        with pytest.raises(DataError, match=rf"{name}.*must hold descr"):
+            header_of(locate(tmp_path / name))
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (12345, 3), (2, 3, 4)])

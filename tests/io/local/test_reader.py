@@ -63,6 +63,25 @@ def test_every_byte_is_right(reader, content, offset, nbytes, shift):
     assert (memory[begin + nbytes :] == 0xEE).all()
 
 
+@pytest.mark.parametrize("nbytes", [0, 1, 512, SIZE, SIZE + 1])
+def test_the_start_of_a_file_is_read_as_far_as_it_goes(big, content, locate, nbytes):
+    before = num_open_files()
+    assert local.read_start(locate(big), nbytes) == content[:nbytes].tobytes()
+    assert num_open_files() == before
+
+
+def test_the_start_of_a_file_that_changed_is_refused(tmp_path, locate):
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"0123456789")
+    location = locate(path)
+    path.write_bytes(b"01234")
+    with pytest.raises(FileChangedError, match="it had 10 bytes and has 5 now"):
+        local.read_start(location, 4)
+    path.unlink()
+    with pytest.raises(MissingFileError, match="vanished since it was listed"):
+        local.read_start(location, 4)
+
+
 @given(data=st.data())
 def test_direct_reads_equal_buffered_reads(data, big, content, locate):
     nbytes = data.draw(st.integers(0, SIZE))

@@ -17,7 +17,7 @@ from tests.sources.mutations.kind import NUMBERS, TEXTS, Cover, Kind, X
 from tests.sources.tfrecord.files import FEATURES, framed, payloads
 
 import penstock as ps
-from penstock.sources.tfrecord.index import cache_folder
+from penstock.sources.reading.saved_indexes import cache_folder
 
 
 def npy_bytes(array: Any) -> bytes:
@@ -151,7 +151,7 @@ def whole_records(path: Path) -> Cover:
 def indexes(path: Path) -> list[Path]:
     """The index of a TFRecord file, which is written when it is opened."""
     tfrecord(path, index=True)
-    return sorted(cache_folder().glob("*"))
+    return sorted(cache_folder("tfrecord").glob("*"))
 
 
 def whole_index(path: Path) -> Cover:

@@ -230,10 +230,10 @@ def test_what_is_no_bad_file_is_raised_all_the_same(tmp_path: Path, monkeypatch)
     with pytest.raises(BudgetError):
         run(skipping(ds, memory="1KB"))
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise ReadError("reading failed: Input/output error", file=str(paths[1]))
 
-    monkeypatch.setattr(hdf5, "decode_rows", fails)
+    monkeypatch.setattr(hdf5, "opened_of", fails)
     with pytest.raises(ReadError, match="Input/output error"):
         run(skipping(ds))
 

@@ -113,7 +113,14 @@ def test_statistics_are_those_of_what_was_returned(name):
     ds = ps.from_arrays(X).map(on_each_thread(make), spec=spec)
     copies = ps.from_generator(lambda: iter(snapshots(make)), ds.spec)
     found, wanted = flatten(ds.statistics())[0], flatten(copies.statistics())[0]
-    assert [str(one) for one in found] == [str(one) for one in wanted]
+    for mine, theirs in zip(found, wanted, strict=True):
+        # Where blocks end depends on how fast they are made, and with it the last digit of a sum.
+        assert mine.count == theirs.count
+        assert str((mine.minimum, mine.maximum)) == str((theirs.minimum, theirs.maximum))
+        for one, other in ((mine.mean, theirs.mean), (mine.variance, theirs.variance)):
+            assert (one is None) is (other is None)
+            if one is not None:
+                np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

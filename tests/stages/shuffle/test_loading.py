@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conformance import assert_same, run
 
 import penstock as ps
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed, Text
 from penstock.memory import Pool
+from penstock.stages.shuffle import loading
 from penstock.stages.shuffle import on_storage as window
 
 
@@ -35,6 +37,54 @@ def test_rows_of_many_files_come_in_the_very_order_whatever_is_read_at_once(
         found = list(ds.batch(64).with_options(threads=threads).stream(epoch=epoch))
         np.testing.assert_array_equal(np.concatenate([b[1] for b in found]), y[rows])
         np.testing.assert_array_equal(np.concatenate([b[0] for b in found]), x[rows])
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+@pytest.mark.parametrize("few", [0, 2, 8, 100])
+def test_columns_of_a_window_that_are_loaded_apart_are_those_loaded_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, few: int
+) -> None:
+    monkeypatch.setattr(loading, "_FEW_PIECES", few)
+    columns = {f"c{number}": np.arange(5000) * (number + 1) for number in range(5)}
+    np.savez(tmp_path / "a.npz", **columns)
+    ds = ps.from_files(tmp_path / "a.npz").shuffle(seed=2).batch(64)
+    wanted = ps.from_arrays(columns).shuffle(seed=2).batch(64)
+    assert_same(run(ds.with_options(threads=threads)), run(wanted))
+    with ds.with_options(threads=threads).stream() as stream:
+        list(stream)
+        assert "5000 rows" in str(stream.report())
+        assert "10000 rows" not in str(stream.report())
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize("window_nbytes", ["40KB", "64MB"])
+def test_narrow_columns_are_put_in_order_when_they_are_loaded(
+    tmp_path: Path, threads: int, window_nbytes: str
+) -> None:
+    columns = {f"c{number}": np.arange(9000) * (number + 1) for number in range(9)}
+    columns["c3"] = columns["c3"].astype("i1")
+    columns["c5"] = np.stack([columns["c5"], columns["c6"]], axis=1)
+    for number in range(3):
+        some = {name: values[3000 * number :][:3000] for name, values in columns.items()}
+        np.savez(tmp_path / f"{number}.npz", **some)
+    ds = ps.from_files(tmp_path / "*.npz").shuffle(seed=2, window=window_nbytes)
+    node = ds.node
+    assert isinstance(node, window.WindowedRows)
+    assert node.orders_columns
+    assert node.order(0).is_whole == (window_nbytes == "64MB")
+    rows = node.order(0).rows(np.arange(9000))
+    batched = ds.batch(70).with_options(threads=threads)
+    found = list(batched.stream())
+    for name, values in columns.items():
+        np.testing.assert_array_equal(np.concatenate([b[name] for b in found]), values[rows])
+    with batched.stream() as stream:
+        for _ in range(50):
+            next(stream)
+        state = stream.state()
+    assert_same(list(batched.stream(state=state)), found[50:])
+    wide = ps.from_files(tmp_path / "*.npz", fields=("c0", "c5")).shuffle(seed=2).node
+    assert isinstance(wide, window.WindowedRows)
+    assert not wide.orders_columns
 
 
 @pytest.mark.parametrize("threads", [0, 1, 4])
@@ -78,3 +128,60 @@ def _failing(function: Any, calls: "itertools.count[int]", number: int) -> Any:
         return function(*arguments, **options)
 
     return call
+
+
+def test_idle_threads_load_the_next_window_while_the_consumer_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "_PIECE_NBYTES", 1 << 18)
+    np.save(tmp_path / "x.npy", np.arange(10_000_000, dtype="f4").reshape(100_000, 100))
+    ds = ps.from_files(tmp_path / "x.npy").shuffle(seed=1, window="16MB").batch(8)
+    assert isinstance(ds.node.input, window.WindowedRows)
+    second = ds.node.input.order(0).window(1)
+    is_whole = threading.Event()
+    left = second.num_rows
+    load = window.WindowedRows.load
+
+    def counted(self: Any, of: Any, rows: slice, *rest: Any) -> None:
+        nonlocal left
+        load(self, of, rows, *rest)
+        if of.start == second.start:
+            left -= rows.stop - rows.start
+        if not left:
+            is_whole.set()
+
+    monkeypatch.setattr(window.WindowedRows, "load", counted)
+    with ds.with_options(threads=2, prefetch=1300).stream() as stream:
+        next(stream)
+        assert is_whole.wait(60)  # Long before the consumer asks for rows of it.
+        assert stream.state()["element"] == 1
+
+
+def test_what_goes_wrong_on_an_idle_thread_is_raised_by_the_batch_that_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10_000_000, dtype="f4").reshape(100_000, 100))
+    ds = ps.from_files(tmp_path / "x.npy").shuffle(seed=1, window="16MB").batch(8)
+    order = ds.node.input.order(0)
+    second = order.window(1)
+    has_failed = threading.Event()
+    load = window.WindowedRows.load
+
+    def failing(self: Any, of: Any, *rest: Any) -> None:
+        if of.start == second.start:
+            has_failed.set()
+            raise OSError("the disk is gone")
+        load(self, of, *rest)
+
+    monkeypatch.setattr(window.WindowedRows, "load", failing)
+    # The share that a block itself loads is left to idle threads here.
+    monkeypatch.setattr(loading.Together, "num_begun", 1 << 30)
+    with ds.with_options(threads=2, prefetch=1300).stream() as stream:
+        next(stream)
+        assert has_failed.wait(60)
+        count = 1
+        with pytest.raises(OSError, match="the disk is gone"):
+            for _ in stream:
+                count += 1
+    # Blocks have a few batches, and the one that reaches into the second window is lost as a whole.
+    assert second.start // 8 - 700 < count <= second.start // 8

@@ -12,10 +12,12 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import column_nbytes
 from penstock.core.clock import Clock
 from penstock.core.columns import Fixed
+from penstock.core.executors import Inline
 from penstock.core.fields import block_nbytes
 from penstock.core.fingerprint import walk
+from penstock.core.parcels import Parcel
 from penstock.core.resources import Resources
-from penstock.core.rows import Context, Flow, Inline, Node, Parcel, Rows, rows_per_block
+from penstock.core.rows import Context, Flow, Node, Rows, rows_per_block
 from penstock.core.sizes import Seen, Sizes
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan.plan import BLOCK_NBYTES, total_nbytes

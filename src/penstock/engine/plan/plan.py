@@ -14,6 +14,8 @@ BLOCK_NBYTES = 1 << 21  # Large enough to be handed over at no cost, small enoug
 _PAGES_NBYTES = 1 << 13  # Each buffer is rounded up to whole pages.
 _LEAST_BLOCK = 1 << 12  # A smaller block takes a page all the same.
 _MOST_AHEAD = 64
+# Of rows that are read from storage: a thread that loads a piece of the next window makes no block meanwhile.
+_MORE_AHEAD = 3
 _SMALL_BLOCK = 1 << 18  # Below this, handing blocks over begins to cost.
 
 
@@ -162,7 +164,8 @@ def _ahead(options: Options, node: Node, block_nbytes: int, threads: int) -> int
     if options.depth is not None:
         blocks = -(-options.depth // rows_per_block(node, block_nbytes))
         return max(1, min(_MOST_AHEAD, blocks))
-    return threads + 1
+    is_read = isinstance(node, Rows) and not node.is_in_memory and not node.calls_functions
+    return threads + 1 + (_MORE_AHEAD if is_read else 0)
 
 
 def total_nbytes(flow: Flow, block_nbytes: int, ahead: int) -> int:

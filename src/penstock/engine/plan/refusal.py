@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.fingerprint import walk
 from penstock.core.lazy import lazy
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Node, Rows
 from penstock.core.sizes import Seen, Sizes
 from penstock.engine.plan.plan import Plan
 from penstock.errors import BudgetError

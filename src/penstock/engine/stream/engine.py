@@ -2,6 +2,7 @@
 
 import _thread
 import copy
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -9,10 +10,12 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.core.clock import Clock
+from penstock.core.executors import Executor, Inline
 from penstock.core.fingerprint import walk
 from penstock.core.lazy import lazy
+from penstock.core.parcels import Cursor, Parcel
 from penstock.core.resources import Resources
-from penstock.core.rows import Context, Cursor, Executor, Inline, Parcel
+from penstock.core.rows import Context
 from penstock.core.tally import Tally
 from penstock.engine.functions.hand_over import HandOver, trailing_maps
 from penstock.engine.functions.placement import Decision, decide
@@ -37,6 +40,8 @@ SHORT_SECONDS = 100e-6
 """Functions at the end of a chain that take no longer, all together, are called at the hand-over."""
 GRACE_SECONDS = 1.0
 """How long `close` waits for threads that are in the middle of a user's function, or of a read."""
+MADE_HERE = 1 << 20
+"""Bytes of the first blocks of rows in memory that the consumer makes itself; a short epoch then starts no thread."""
 _PATIENCE = 5
 """How many times as long for threads that are in none, but on their way to their end."""
 
@@ -61,6 +66,8 @@ class Engine:
         self.hand_over: HandOver | None = None
         self.remotes: dict[int, remote.RemoteMap] = {}
         """What runs functions in worker processes, by the id of their nodes."""
+        self._accounts: list[Account] = []
+        """Those of worker processes: noted before they are opened, so that Ctrl-C leaves none open."""
         self._lock = threading.Lock()
         self._is_closed = False
         self.account = Account(process_ledger, plan.node.describe())
@@ -113,6 +120,9 @@ class Engine:
             for error in node.skipped_files:
                 # A copy: an error that is raised gets a note and a traceback, not meant for the next stream.
                 self.skipped.add(copy.copy(error))
+        if self.threads is not None and isinstance(flow, Segment):
+            is_quick = flow.rows.is_in_memory and not flow.rows.calls_functions
+            self.threads.made_here = MADE_HERE if is_quick else 0
         self.source = refusal.Guarded(plan, flow, cursor, context, self.account)
         # Blocks of a segment are made ahead by the threads themselves; anything else needs a
         # thread that asks for the next parcel while the consumer is busy.
@@ -174,6 +184,7 @@ class Engine:
     ) -> "remote.RemoteMap":
         """Start the processes of a function, and give them their part of the memory."""
         account = Account(process_ledger, f"the workers of {node.stage.describe()}")
+        self._accounts.append(account)
         count = plan.trays or num_trays(processes, None if plan.is_tuned else plan.threads)
         want = shared_nbytes(node, plan.block_nbytes, count)
         if plan.processes:  # The plan, and so the stream's own account, has room for them.
@@ -216,7 +227,7 @@ class Engine:
         The garbage collector runs this in any thread, maybe one of ours, and under any lock, maybe
         that of the ledger: only another thread can wait for ours to end without a deadlock.
         """
-        if self.threads is None:
+        if self.threads is None or not any(map(len, self.threads.crews)):
             self.close()
             return
         done = threading.Lock()
@@ -264,8 +275,11 @@ class Engine:
 
     def _close(self, grace: float) -> list[Stuck]:
         self.stop()
+        # Ctrl-C is for the processes, too: they do not see it themselves.
+        is_interrupted = isinstance(sys.exception(), KeyboardInterrupt)
         for one in self.remotes.values():
-            one.stop()  # First: threads wait for what runs in the processes, and that may never end.
+            # First: threads wait for what runs in the processes, and that may never end.
+            one.stop(is_interrupted=is_interrupted)
         stuck = self._join(grace)
         if stuck and not any(one.is_elsewhere for one in find_stuck(stuck)):
             stuck = self._join(_PATIENCE * grace)
@@ -297,6 +311,8 @@ class Engine:
         if self.threads is not None:
             self.threads.drop()
         self.resources.close()
+        for account in self._accounts:
+            account.close()
         self.pool.close()
 
     def _end_late(self) -> None:

@@ -1,20 +1,21 @@
 """The stream: one epoch of a dataset, batch after batch, with a state that can be saved."""
 
-import contextlib
 import gc
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.core import forking
 from penstock.core.blocks import Block
 from penstock.core.closing import Closing
 from penstock.core.fingerprint import fingerprint, walk
-from penstock.core.rows import Cursor, Node, Parcel, Rows
+from penstock.core.nest import joiner
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Node, Rows
 from penstock.core.state import State, StateDict
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
@@ -26,6 +27,7 @@ from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 from penstock.ranks.agreement import Agreement
 
+Out = TypeVar("Out")
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
 """The nodes whose cautions were told."""
 
@@ -88,6 +90,7 @@ class Stream(Closing):
         self._error: Exception | None = None
         """The error that `state()` met when it looked for the next parcel: `next()` will raise it."""
         self._elements: Iterator[Any] = iter(())
+        self._join = joiner(plan.node.structure)
         self._is_ended = False
         self._is_closed = False
         self._turn = threading.RLock()
@@ -125,17 +128,16 @@ class Stream(Closing):
                 for element in elements:
                     self._count += 1
                     return element
-                with self._own_turn():
-                    # Else another thread went on to the next parcel.
-                    if self._elements is elements:
-                        self._advance()
+                self._in_turn(self._advance, elements)
         except BaseException:
             self.close()
             raise
 
-    def _advance(self) -> None:
-        """Go on to the next parcel, or raise StopIteration."""
-        parcel = self._take_parcel()
+    def _advance(self, elements: Iterator[Any]) -> None:
+        """Go on to the parcel after that of `elements`, or raise StopIteration."""
+        if self._elements is not elements:
+            return  # Another thread went on to it.
+        parcel = self._next_in_turn()
         if parcel is None:
             raise StopIteration
         self._nbytes += parcel.block.nbytes
@@ -143,10 +145,8 @@ class Stream(Closing):
         self._place = _Place(self._place.first, self._place.start, parcel)
         hand_over = self._engine.hand_over
         if hand_over is None:
-            elements = parcel.block.elements(parcel.size, self._plan.node.structure)
-            self._elements = (
-                elements if parcel.block.is_plain(parcel.size) else _InTurn(self._turn, elements)
-            )
+            elements, is_plain = parcel.block.elements(parcel.size, self._join)
+            self._elements = elements if is_plain else _InTurn(self._turn, elements)
         else:
             first = int(parcel.cursor_after(0))
             self._elements = _InTurn(
@@ -154,24 +154,28 @@ class Stream(Closing):
             )
 
     def _take_parcel(self) -> Parcel | None:
-        with self._own_turn():
-            self._refuse_if_closed()
-            if self._agreement is not None:
-                self._agreement.look()
-            parcel = self._next_parcel()
-            self._refuse_if_closed()  # Another thread may have closed it: then this is no end.
-            return parcel
+        return self._in_turn(self._next_in_turn)
 
-    @contextlib.contextmanager
-    def _own_turn(self) -> Iterator[None]:
-        """Let no other thread take a parcel or free anything; what it closes meanwhile is freed here, at the end."""
+    def _in_turn(self, function: Callable[..., Out], *arguments: Any) -> Out:
+        """Call a function while no other thread takes a parcel or frees anything.
+
+        What another thread closes meanwhile is freed here, at the end.
+        """
         with self._turn:
             self._reader = threading.get_ident()
             try:
-                yield
+                return function(*arguments)
             finally:
                 if self._is_closed:
                     self._end()
+
+    def _next_in_turn(self) -> Parcel | None:
+        self._refuse_if_closed()
+        if self._agreement is not None:
+            self._agreement.look()
+        parcel = self._next_parcel()
+        self._refuse_if_closed()  # Another thread may have closed it: then this is no end.
+        return parcel
 
     def leave_to_parent(self) -> None:
         """In a forked child: be closed, and touch nothing, since threads, files and buffers are the parent's."""
@@ -279,8 +283,7 @@ class Stream(Closing):
         place = self._place
         if place.parcel is not None and self._count < place.first + place.parcel.size:
             return False
-        with self._own_turn():
-            self._look_ahead()
+        self._in_turn(self._look_ahead)
         return self._next is None and self._is_ended
 
     def _look_ahead(self) -> None:

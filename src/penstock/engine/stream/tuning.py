@@ -24,10 +24,16 @@ class Tunable(Protocol):
 
     count: int
     ahead: int
-    busy_seconds: float
-    """What all tasks took so far."""
-    core_seconds: float
-    """What they took of that on a core."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """What all tasks took so far."""
+        ...
+
+    @property
+    def core_seconds(self) -> float:
+        """What they took of that on a core."""
+        ...
 
     def resize(self, count: int) -> None:
         """Set the number of threads."""

@@ -5,6 +5,7 @@ before it is used.
 """
 
 import ast
+import functools
 import math
 import re
 import struct
@@ -17,6 +18,8 @@ import numpy.lib.format as npy
 from penstock.core import forking
 from penstock.core.spec import plain_dtype
 from penstock.errors import DataError, FieldError
+from penstock.io.location import Location
+from penstock.io.open import open_reader, read_start
 from penstock.io.reader import Reader, read_bytes
 
 MAGIC = b"\x93NUMPY"
@@ -90,6 +93,17 @@ def read_header(reader: Reader, *, offset: int = 0, nbytes: int | None = None) -
     return parse_header(head[:length], file=file, offset=offset, nbytes=end - offset)
 
 
+def header_of(location: Location) -> NpyHeader:
+    """Return the header of an `.npy` file; most files are opened and read once for it."""
+    head = read_start(location, _FIRST_READ)
+    file = str(location)
+    length = header_nbytes(head[:PREFIX_NBYTES], file=file)
+    if length <= len(head):
+        return parse_header(head[:length], file=file, nbytes=location.size)
+    with open_reader(location) as reader:
+        return read_header(reader)
+
+
 def header_nbytes(prefix: bytes, *, file: str, offset: int = 0) -> int:
     """Return how long the whole header is, from its first `PREFIX_NBYTES` bytes."""
     if len(prefix) < len(MAGIC) + 4 or not prefix.startswith(MAGIC):
@@ -114,38 +128,63 @@ def parse_header(
     header: bytes, *, file: str, offset: int = 0, nbytes: int | None = None
 ) -> NpyHeader:
     """Return what a whole header says, checked against `nbytes`, the size of header and data together."""
-    start = 10 if header[6] == 1 else 12
-    encoding = "utf-8" if header[6] == 3 else "latin-1"
-
-    def wrong(
-        problem: str,
-        cure: str = "Save the array again with np.save.",
-        kind: type[DataError] = DataError,
-    ) -> DataError:
-        return kind(problem, file=file, offset=offset + start, cure=cure)
-
     try:
-        fields = _literal(header[start:].decode(encoding))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise wrong(f"the header is damaged: {str(error)[:200]}") from error
-    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
-        raise wrong("the header must hold descr, fortran_order and shape, and nothing else")
-    fortran_order, shape = fields["fortran_order"], fields["shape"]
-    if not isinstance(fortran_order, bool):
-        raise wrong(f"fortran_order must be True or False, got {fortran_order!r:.50}")
-    if not isinstance(shape, tuple) or not all(type(size) is int for size in shape):
-        raise wrong(f"shape must be a tuple of whole numbers, got {shape!r:.50}")
-    if len(shape) > _MAX_DIMENSIONS:
-        raise wrong(f"shape must have at most {_MAX_DIMENSIONS} dimensions, got {len(shape)}")
-    dtype = _dtype(fields["descr"], wrong)
-    # Sizes of 0 don't count: NumPy refuses an array whose other sizes are too large, though it would be empty.
-    if math.prod(size for size in shape if size) * max(dtype.itemsize, 1) > _MAX_NBYTES:
-        raise wrong(f"shape {shape} of {dtype} is larger than any memory can address")
+        dtype, shape, fortran_order = _parsed(header)
+    except _WrongError as error:
+        start = offset + _text_start(header)
+        raise error.kind(error.problem, file=file, offset=start, cure=error.cure) from (
+            error.__cause__
+        )
     result = NpyHeader(dtype, shape, fortran_order, offset + len(header))
     if nbytes is not None and result.nbytes > nbytes - len(header):
         claim = f"the header claims shape {shape} of {dtype}, which takes {result.nbytes} bytes"
         raise _cut_off(file, result.data_offset, claim, nbytes - len(header))
     return result
+
+
+class _WrongError(Exception):
+    """A header that can't be used: all that is said of it but for the file that it is in."""
+
+    def __init__(
+        self,
+        problem: str,
+        cure: str = "Save the array again with np.save.",
+        kind: type[DataError] = DataError,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.cure = cure
+        self.kind = kind
+
+
+def _text_start(header: bytes) -> int:
+    return 10 if header[6] == 1 else 12
+
+
+# Files of one shape and dtype have the same header, byte for byte: thousands of files are parsed once. A header has
+# 64 KB at most, so these take no more than 4 MB.
+@functools.lru_cache(maxsize=64)
+def _parsed(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Return the dtype, the shape, and whether the first index varies fastest."""
+    encoding = "utf-8" if header[6] == 3 else "latin-1"
+    try:
+        fields = _literal(header[_text_start(header) :].decode(encoding))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise _WrongError(f"the header is damaged: {str(error)[:200]}") from error
+    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
+        raise _WrongError("the header must hold descr, fortran_order and shape, and nothing else")
+    fortran_order, shape = fields["fortran_order"], fields["shape"]
+    if not isinstance(fortran_order, bool):
+        raise _WrongError(f"fortran_order must be True or False, got {fortran_order!r:.50}")
+    if not isinstance(shape, tuple) or not all(type(size) is int for size in shape):
+        raise _WrongError(f"shape must be a tuple of whole numbers, got {shape!r:.50}")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise _WrongError(f"shape must have at most {_MAX_DIMENSIONS} dimensions, got {len(shape)}")
+    dtype = _dtype(fields["descr"])
+    # Sizes of 0 don't count: NumPy refuses an array whose other sizes are too large, though it would be empty.
+    if math.prod(size for size in shape if size) * max(dtype.itemsize, 1) > _MAX_NBYTES:
+        raise _WrongError(f"shape {shape} of {dtype} is larger than any memory can address")
+    return dtype, shape, fortran_order
 
 
 def format_header(
@@ -204,32 +243,34 @@ def _literal(text: str) -> Any:
         return ast.literal_eval("".join(parts).strip())
 
 
-def _dtype(descr: Any, wrong: Any) -> np.dtype[Any]:
-    for plain in _plain_parts(descr, wrong):
+def _dtype(descr: Any) -> np.dtype[Any]:
+    for plain in _plain_parts(descr):
         if plain.lstrip("<>|=") in ("O", "O4", "O8", "object"):
-            raise wrong("the array holds Python objects (dtype object)", _OBJECT_CURE, FieldError)
+            raise _WrongError(
+                "the array holds Python objects (dtype object)", _OBJECT_CURE, FieldError
+            )
         if not _PLAIN_DTYPE.fullmatch(plain):
-            raise wrong(f"dtype {plain!r:.50} is not one of NumPy's plain ones")
+            raise _WrongError(f"dtype {plain!r:.50} is not one of NumPy's plain ones")
     try:
         found = npy.descr_to_dtype(descr)
     except Exception as error:  # NumPy raises errors of many types here
-        raise wrong(f"descr is no dtype: {descr!r:.100}") from error
+        raise _WrongError(f"descr is no dtype: {descr!r:.100}") from error
     if found.subdtype is not None:  # NumPy writes these sizes into the shape, and so should others.
-        raise wrong(f"descr is a sub-array, which no array of NumPy's has: {descr!r:.100}")
+        raise _WrongError(f"descr is a sub-array, which no array of NumPy's has: {descr!r:.100}")
     return found
 
 
-def _plain_parts(descr: Any, wrong: Any) -> list[str]:
+def _plain_parts(descr: Any) -> list[str]:
     """Return the plain dtypes that a descr is made of: itself, or those of its fields."""
     if isinstance(descr, str):
         return [descr]
     if isinstance(descr, tuple) and len(descr) == 2:  # (descr, shape)
-        return _plain_parts(descr[0], wrong)
+        return _plain_parts(descr[0])
     if isinstance(descr, list) and all(
         isinstance(one, tuple) and len(one) in (2, 3) for one in descr
     ):
-        return [part for _, one, *_ in descr for part in _plain_parts(one, wrong)]
-    raise wrong(f"descr is no dtype: {descr!r:.100}")
+        return [part for _, one, *_ in descr for part in _plain_parts(one)]
+    raise _WrongError(f"descr is no dtype: {descr!r:.100}")
 
 
 def _cut_off(file: str, offset: int, claim: str, present: int) -> DataError:

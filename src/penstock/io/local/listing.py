@@ -58,7 +58,7 @@ def _is_special(found: os.stat_result) -> bool:
 
 def _stat(path: str) -> os.stat_result:
     try:
-        return Path(path).stat()
+        return os.stat(path)  # noqa: PTH116  There may be tens of thousands.
     except FileNotFoundError as error:
         raise _missing(path) from error
     except OSError as error:

@@ -12,7 +12,8 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Node, Rows, rows_per_block
 from penstock.core.state import cursor_row
 from penstock.core.tally import Tally
 from penstock.io.location import Location

@@ -2,9 +2,11 @@
 
 import threading
 from abc import abstractmethod
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from penstock.core.arrays import Array, Index, raw_rows, typed
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field
-from penstock.core.rows import Context, RowSet, as_index
+from penstock.core.rows import Context, RowSet, Runs
 from penstock.errors import DataError, FileError, PenstockError, SpecMismatchError
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
@@ -50,6 +52,7 @@ class Coded:
 
 Values = Array | Text | Ragged | Coded
 """Rows that follow each other: an array if they are of one size, else a column."""
+Kept = TypeVar("Kept")
 _MOST_NBYTES = 1 << 62  # So that rows and bytes are numbers of 64 bits, also after some are added.
 _SHARED_NBYTES = 1 << 21  # For retained chunks, which two blocks may share: as much as a block.
 
@@ -83,6 +86,42 @@ class Grid:
             return starts, np.minimum(self.num_rows, starts + self.chunk_rows)
         return self.edges[chunks], self.edges[chunks + 1]
 
+    def edge_before(self, row: int) -> int:
+        """Return the last edge of a chunk that is not after `row`."""
+        if row >= self.num_rows:
+            return self.num_rows
+        if self.edges is None:
+            return row - row % self.chunk_rows
+        return int(self.edges[bisect_right(self.edges, row) - 1])
+
+    def edge_after(self, row: int) -> int:
+        """Return the first edge of a chunk that is not before `row`."""
+        if row >= self.num_rows:
+            return self.num_rows
+        if self.edges is None:
+            return min(self.num_rows, -(-row // self.chunk_rows) * self.chunk_rows)
+        return int(self.edges[bisect_left(self.edges, row)])
+
+    def cut(self, runs: Runs, step: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield (place, start, stop, first, last): rows `start` to `stop` of the runs, of the rows `first` to `last`.
+
+        The latter are a chunk of which not all is wanted, or whole chunks that begin in the same `step` rows. `place`
+        counts the rows of the runs before them.
+        """
+        place = 0
+        for start, length in runs:
+            stop = start + length
+            while start < stop:
+                first = self.edge_before(start)
+                last = self.edge_after(first + 1)
+                end = min(last, stop)
+                if first == start and last <= stop:
+                    piece = self.edge_after((start // step + 1) * step)
+                    last = end = min(piece, self.edge_before(stop))
+                yield place, start, end, first, last
+                place += end - start
+                start = end
+
     @property
     def num_chunks(self) -> int:
         """How many chunks there are."""
@@ -96,6 +135,10 @@ class Chunked(Leaf):
     """The bytes that decoding takes besides the decoded rows, as a multiple of their bytes."""
 
     chunk_rows: int
+    decodes_in_place: bool = False
+    """Whether rows of one size can be decoded to where they are wanted, without a copy: see `decode_into`."""
+    joins: bool = False
+    """Whether it can be decoded together with others of its file and grid: see `column_sets.py`."""
 
     def __init__(self, field: Field, grid: Grid, *, file: str, key: Hashable) -> None:
         most_rows = max(grid.num_rows, grid.chunk_rows)
@@ -120,20 +163,56 @@ class Chunked(Leaf):
     def decode(self, start: int, stop: int, context: Context) -> Values:
         """Return rows `start` to `stop`, in memory from `context.allocate`."""
 
+    def decode_into(self, out: Array, start: int, stop: int, context: Context) -> None:
+        """Decode rows of one size to their places, if `decodes_in_place`."""
+        raise NotImplementedError
+
+    def decode_pieces(self, start: int, stop: int, context: Context) -> Iterator[Values]:
+        """Yield rows `start` to `stop`, a few at a time, in memory that is good until the next are asked for."""
+        yield self.decode(start, stop, context)
+
+    def decode_together(
+        self, leaves: "Sequence[Chunked]", start: int, stop: int, context: Context
+    ) -> Iterator[Sequence[Values]]:
+        """Yield rows `start` to `stop` of several leaves that join, this one among them, a few at a time."""
+        raise NotImplementedError
+
+    def together_nbytes(self, leaves: "Sequence[Chunked]", num_rows: int) -> int:
+        """Return what `staging_nbytes` is of several leaves that are decoded together."""
+        raise NotImplementedError
+
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Decode chunks that are wanted whole straight to their places; copy other rows from retained chunks."""
+        if isinstance(rows, slice):
+            self.read_runs([(rows.start, rows.stop - rows.start)], sink, context)
+            return
         if self.field.nbytes == 0 and isinstance(sink, Fixed):
             return
-        index = as_index(rows)
-        order = np.argsort(index, kind="stable")
-        ascending = index[order]
-        for start, stop, first, last, is_whole in self._spans(ascending):
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        for start, stop, first, last, is_whole in self.spans(ascending):
             slots = order[start:stop]
             if is_whole:
-                _put(sink.at(slots), self._decoded(first, last, context), None)
+                self._decode_to(sink.at(slots), 0, first, last, context)
             else:
                 values = self._recent(first, last, context)
-                _put(sink.at(slots), values, ascending[start:stop] - first)
+                put_rows(sink.at(slots), values, ascending[start:stop] - first)
+
+    def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
+        """Read runs of rows: nothing is done for each row of them."""
+        if self.field.nbytes == 0 and isinstance(sink, Fixed):
+            return
+        for place, start, stop, first, last in self.grid.cut(runs, self.piece_rows):
+            if (start, stop) == (first, last):
+                self._decode_to(sink, place, first, last, context)
+            else:
+                values = self._recent(first, last, context)
+                put_slice(sink, place, values, start - first, stop - first)
+
+    @property
+    def piece_rows(self) -> int:
+        """How many rows are decoded at once, if chunks are smaller than that."""
+        return max(1, PIECE_NBYTES // max(1, self.field.nbytes))
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the first row of each chunk that has some of the rows, and the row after its last."""
@@ -143,7 +222,7 @@ class Chunked(Leaf):
             if begin < end:  # Row groups may be empty.
                 yield begin, end
 
-    def _spans(self, ascending: Index) -> list[tuple[int, int, int, int, bool]]:
+    def spans(self, ascending: Index) -> list[tuple[int, int, int, int, bool]]:
         """Return spans: (start, stop, first, last, whether all rows of the span are wanted).
 
         Rows `ascending[start:stop]` are taken from the decoded rows `first` to `last`. Chunks that are
@@ -156,7 +235,7 @@ class Chunked(Leaf):
         # How many rows up to here do not follow the one before: a row wanted twice must not make up for a missing one.
         breaks = np.concatenate([[0], np.cumsum(np.diff(ascending) != 1)])
         whole = (stops - starts == lasts - firsts) & (breaks[stops - 1] == breaks[starts])
-        pieces = firsts // max(1, PIECE_NBYTES // max(1, self.field.nbytes))
+        pieces = firsts // self.piece_rows
         joins = whole[1:] & whole[:-1] & (firsts[1:] == lasts[:-1]) & (pieces[1:] == pieces[:-1])
         begins = np.concatenate([[0], np.flatnonzero(~joins) + 1])
         ends = np.concatenate([begins[1:], [len(starts)]]) - 1
@@ -171,20 +250,47 @@ class Chunked(Leaf):
             )
         )
 
-    def _recent(self, first: int, last: int, context: Context) -> Values:
-        recent = context.resources.get(
-            ("chunks", self.key), lambda: _RecentChunks(self.num_retained)
+    def recent(self, context: Context) -> "RecentChunks[Values]":
+        """Return its retained chunks, those of all files together."""
+        return context.resources.get(
+            ("chunks", self.key), lambda: RecentChunks[Values](self.num_retained)
         )
-        return recent.get((self.file, first), lambda: self._decoded(first, last, context))
 
-    def _decoded(self, first: int, last: int, context: Context) -> Values:
+    def _recent(self, first: int, last: int, context: Context) -> Values:
+        return self.recent(context).get(
+            (self.file, first), lambda: self.decoded_rows(first, last, context)
+        )
+
+    def _decode_to(self, sink: Sink, done: int, first: int, last: int, context: Context) -> None:
+        """Decode rows of whole chunks to their places, from row `done` of the sink on."""
+        row = first
+        try:
+            place = None
+            if self.decodes_in_place and isinstance(sink, Fixed):
+                place = sink.place(done, done + last - first)
+            if place is not None:
+                self.decode_into(place, first, last, context)
+                return
+            for found in self.decode_pieces(first, last, context):
+                values = self.checked(found, row, min(last, row + len(found)))
+                put_slice(sink, done + row - first, values, 0, len(found))
+                row += len(found)
+        except (MemoryError, PenstockError):
+            raise
+        except Exception as error:
+            raise self._bad_chunk(error, first, last, context) from error
+        if row != last:
+            raise self.wrong_shape(first, last, (row - first, *self.field.spec.shape))
+
+    def decoded_rows(self, first: int, last: int, context: Context) -> Values:
+        """Return rows of whole chunks, decoded and checked; the error of a bad chunk names it."""
         try:
             values = self.decode(first, last, context)
         except (MemoryError, PenstockError):
             raise
         except Exception as error:
             raise self._bad_chunk(error, first, last, context) from error
-        return self._checked(values, first, last)
+        return self.checked(values, first, last)
 
     def _bad_chunk(self, error: Exception, first: int, last: int, context: Context) -> Exception:
         """Return the error of the first bad chunk among rows that can't be decoded, found by halving them."""
@@ -195,7 +301,7 @@ class Chunked(Leaf):
             start, stop = (int(one[0]) for one in self.grid.bounds(np.array([low])))
             stop = int(self.grid.bounds(np.array([middle]))[1][0])
             try:
-                self._checked(self.decode(start, stop, context), start, stop)
+                self.checked(self.decode(start, stop, context), start, stop)
             except (MemoryError, PenstockError) as found:
                 return found
             except Exception as found:  # noqa: BLE001  # Whatever a library raises for damage.
@@ -205,21 +311,26 @@ class Chunked(Leaf):
         start, stop = (int(one[0]) for one in self.grid.bounds(np.array([low])))
         return self.failure(error, start, stop)
 
-    def _checked(self, values: Values, first: int, last: int) -> Values:
+    def checked(self, values: Values, first: int, last: int) -> Values:
         """Return decoded rows after checking their shape and dtype: from here on they are copied as bytes."""
         spec = self.field.spec
         shape = (last - first, *spec.shape)
         found = values.shape if isinstance(values, np.ndarray) else (len(values), *spec.shape)
         if found != shape:
-            raise DataError(
-                f"rows {first} to {last} must have shape {shape}, got {found}",
-                file=self.file,
-                row=first,
-                cure="It is not what its index says: copy it again from its original.",
-            )
+            raise self.wrong_shape(first, last, found)
         if isinstance(values, np.ndarray) and values.dtype != spec.dtype:
             return values.astype(spec.numpy_dtype)  # The same numbers in another byte order.
         return values
+
+    def wrong_shape(self, first: int, last: int, found: tuple[int | None, ...]) -> DataError:
+        """Return the error for rows that did not come out in their number or shape."""
+        shape = (last - first, *self.field.spec.shape)
+        return DataError(
+            f"rows {first} to {last} must have shape {shape}, got {found}",
+            file=self.file,
+            row=first,
+            cure="It is not what its index says: copy it again from its original.",
+        )
 
     def failure(self, error: Exception, first: int, last: int) -> FileError:
         """Return the error for a chunk that can't be decoded."""
@@ -257,8 +368,7 @@ class Chunked(Leaf):
         """Return the bytes of the rows decoded at once, and of what decoding them takes."""
         at_once = max(self.chunk_nbytes, min(num_rows * self.field.nbytes, PIECE_NBYTES))
         if self.field.tops:  # A piece is cut by rows, and some are larger than others.
-            piece_rows = max(1, PIECE_NBYTES // max(1, self.field.nbytes))
-            at_once = max(at_once, self.field.most_nbytes(min(num_rows, piece_rows)))
+            at_once = max(at_once, self.field.most_nbytes(min(num_rows, self.piece_rows)))
         # A piece may be longer by a chunk: it ends where its last chunk does.
         nbytes = (1 + self.overhead) * min(
             at_once + self.chunk_nbytes, self.num_rows * self.field.nbytes
@@ -267,7 +377,7 @@ class Chunked(Leaf):
         return nbytes if self.field.spec.is_fixed else nbytes + 2 * self.field.most_nbytes(num_rows)
 
 
-def _put(sink: Sink, values: Values, rows: Index | None) -> None:
+def put_rows(sink: Sink, values: Values, rows: Index | None) -> None:
     """Copy these rows of decoded values (None: all of them) to their places."""
     if isinstance(sink, Pieces):
         assert isinstance(values, Text | Ragged | Coded)
@@ -285,6 +395,20 @@ def _put(sink: Sink, values: Values, rows: Index | None) -> None:
         sink.put(values if rows is None else values[rows])
 
 
+def put_slice(sink: Sink, place: int, values: Values, start: int, stop: int) -> None:
+    """Copy decoded rows `start` to `stop` to the places from `place` on."""
+    is_all = start == 0 and stop == len(values)
+    if isinstance(sink, Pieces):
+        put_rows(
+            sink.span(place, place + stop - start),
+            values,
+            None if is_all else np.arange(start, stop),
+        )
+        return
+    assert isinstance(values, np.ndarray)
+    sink.put(values if is_all else values[start:stop], place)
+
+
 def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
     """Raise if an array that the user has open has another shape than when it was given."""
     known = (leaf.num_rows, *leaf.field.spec.shape)
@@ -295,15 +419,33 @@ def check_unchanged(leaf: Chunked, shape: tuple[int, ...]) -> None:
         )
 
 
-class _RecentChunks:
+class RecentChunks(Generic[Kept]):
     """The retained chunks: those decoded last. Two threads that want the same chunk decode it once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry[Kept]] = OrderedDict()
 
-    def get(self, key: Hashable, decode: Callable[[], Values]) -> Values:
+    def get(self, key: Hashable, decode: Callable[[], Kept]) -> Kept:
+        """Return the chunk under `key`; decode it first if it is not retained."""
+        entry = self._entry(key)
+        with entry.lock:
+            if entry.values is None:
+                entry.values = decode()
+            return entry.values
+
+    def offer(self, key: Hashable, values: Kept) -> None:
+        """Retain a chunk that was decoded on the way, unless it is there, or another thread decodes it just now."""
+        entry = self._entry(key)
+        if entry.lock.acquire(blocking=False):
+            try:
+                if entry.values is None:
+                    entry.values = values
+            finally:
+                entry.lock.release()
+
+    def _entry(self, key: Hashable) -> "_Entry[Kept]":
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -311,10 +453,7 @@ class _RecentChunks:
             self._entries.move_to_end(key)
             while len(self._entries) > self._most:
                 self._entries.popitem(last=False)
-        with entry.lock:
-            if entry.values is None:
-                entry.values = decode()
-            return entry.values
+            return entry
 
     def close(self) -> None:
         """Drop the chunks."""
@@ -322,9 +461,9 @@ class _RecentChunks:
             self._entries.clear()
 
 
-class _Entry:
+class _Entry(Generic[Kept]):
     __slots__ = ("lock", "values")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.values: Values | None = None
+        self.values: Kept | None = None

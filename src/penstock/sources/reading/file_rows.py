@@ -13,7 +13,7 @@ from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
-from penstock.core.rows import Context, RowSet, Runs, as_index, shifted
+from penstock.core.rows import Context, RowSet, Runs
 from penstock.core.spec import dtype_name
 from penstock.errors import (
     AccessError,
@@ -25,22 +25,28 @@ from penstock.errors import (
 )
 from penstock.io.location import Location
 from penstock.sources.reading.bad_rows import BadRun, SkippableRows
+from penstock.sources.reading.column_sets import ColumnSet, column_sets, staging_nbytes
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import BAD, Part, Request, attempt_each, bad, skipped_words
 from penstock.sources.reading.read_blocks import block_rows, grain_words, grains_of
+
+# Where reads begin that follow each other, as a share of all sets.
+_FIRST_SETS = (0, 1 / 2, 1 / 4, 3 / 4)
+_MOST_INDEX_NBYTES = 1 << 26  # Of more, each file gets its share, or does without.
 
 
 def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Request) -> "FileRows":
     """Return the rows of files, with the fields that were asked for."""
     lead = next((part for part in parts if part.leaves), parts[0])
     names, structure = chosen_fields(lead.name, list(lead.leaves), request)
-    first: list[Part] = []
+    first: list[tuple[str, Mapping[str, Field]]] = []
 
     def choose(one: tuple[Location, Part]) -> Part:
         part = one[1].chosen(names)
-        check_same_fields([(p.name, _fields(p.leaves)) for p in (*first, part)])
+        mine = part.name, {name: leaf.field for name, leaf in part.leaves.items()}
         if not first:
-            first.append(part)
+            first.append(mine)
+        check_same_fields([first[0], mine])
         return part
 
     good, chosen = attempt_each(list(zip(locations, parts, strict=True)), choose, request)
@@ -66,7 +72,8 @@ def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     for name, fields in parts[1:]:
         for field, mine in first.items():
             theirs = fields[field]
-            if mine.spec != theirs.spec:
+            # Most often they are one object: the comparison of two takes longer, and there may be many files.
+            if mine.spec is not theirs.spec and mine.spec != theirs.spec:
                 label = f" in field {field!r}" if field else ""
                 raise SpecMismatchError(
                     f"the files of a dataset must have rows of one spec, got {mine.spec} in {first_name} "
@@ -74,8 +81,24 @@ def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
                 )
 
 
+class _Turns:
+    """Counts the reads of a stream."""
+
+    def __init__(self) -> None:
+        self._turns = itertools.count()
+
+    def next(self) -> int:
+        """Return how many there were before."""
+        return next(self._turns)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+
 class FileRows(SkippableRows):
     """The rows of files with random access, one file after the other."""
+
+    reads_apart = True
 
     def __init__(
         self,
@@ -88,19 +111,19 @@ class FileRows(SkippableRows):
         self.locations = locations
         self.names = names
         self.structure = structure
+        counts = [part.num_rows for part in parts]
+        leaves = {name: [part.leaves[name] for part in parts] for name in names}
         self.fields = tuple(
-            _joined([part.leaves[name].field for part in parts], [part.num_rows for part in parts])
-            for name in names
+            _joined([leaf.field for leaf in leaves[name]], counts) for name in names
         )
-        self.starts = np.cumsum([0] + [part.num_rows for part in parts])
+        self.starts = np.cumsum([0, *counts])
         self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
-        self.grains = grains_of([[part.leaves[name] for part in parts] for name in names])
+        self.grains = grains_of([leaves[name] for name in names])
         # Found once, since there may be many files.
         self.widest = self.widest_leaves()
-        self.checks_nbytes = sum(
-            part.leaves[name].checks_nbytes() for part in parts for name in names
-        )
+        self.checks_nbytes = sum(leaf.checks_nbytes() for name in names for leaf in leaves[name])
+        self.index_nbytes = _indexed_nbytes([leaf for name in names for leaf in leaves[name]])
 
     def widest_leaves(self) -> tuple[Leaf, ...]:
         """Return, for each field, the leaf that needs most memory, as far as that is known by now."""
@@ -111,27 +134,55 @@ class FileRows(SkippableRows):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of each file into their places."""
-        index = as_index(rows)
-        if not len(index):
+        if isinstance(rows, slice):
+            self.fill_runs([(rows.start, rows.stop - rows.start)], out, context)
             return
-        owners = np.searchsorted(self.starts[1:-1], index, side="right")
+        owners = np.searchsorted(self.starts[1:-1], rows, side="right")
         for number in np.unique(owners).tolist():
             part, shift = self.parts[number], -int(self.starts[number])
             slots = np.flatnonzero(owners == number)
-            whole = len(slots) == len(index)
-            mine: RowSet = shifted(rows, shift) if whole else index[slots] + shift
-            for name, sink in zip(self.names, out.sinks, strict=True):
-                part.leaves[name].read(mine, sink if whole else sink.at(slots), context)
+            whole = len(slots) == len(rows)
+            mine = rows + shift if whole else rows[slots] + shift
+            leaves = [part.leaves[name] for name in self.names]
+            sinks = out.sinks if whole else out.at(slots).sinks
+            for one in column_sets(leaves):
+                if len(one) == 1:
+                    leaves[one[0]].read(mine, sinks[one[0]], context)
+                else:
+                    together = ColumnSet([leaves[each] for each in one])
+                    together.read(mine, [sinks[each] for each in one], context)
 
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
         """Read the runs; those of one file that follow each other are read together."""
+        self.fill_columns(slice(0, len(self.fields)), runs, out, context)
+
+    def fill_columns(self, columns: slice, runs: Runs, out: Block, context: Context) -> None:
+        """Read the runs of some fields."""
         done = 0
+        names = self.names[columns]
         for number, group in itertools.groupby(self._cut(runs), key=itemgetter(0)):
             mine = [(start, length) for _, start, length in group]
             stop = done + sum(length for _, length in mine)
-            for name, sink in zip(self.names, out.sinks, strict=True):
-                self.parts[number].leaves[name].read_runs(mine, sink.span(done, stop), context)
+            leaves = [self.parts[number].leaves[name] for name in names]
+            sinks = out.sinks if stop - done == out.num_rows else out.span(done, stop).sinks
+            for one in self._in_turn(column_sets(leaves), context):
+                if len(one) == 1:
+                    leaves[one[0]].read_runs(mine, sinks[one[0]], context)
+                else:
+                    together = ColumnSet([leaves[each] for each in one])
+                    together.read_runs(mine, [sinks[each] for each in one], context)
             done = stop
+
+    def _in_turn(self, sets: list[tuple[int, ...]], context: Context) -> Sequence[tuple[int, ...]]:
+        """Return sets of columns, beginning with another one for each read.
+
+        Threads that read neighbouring rows share chunks: so each decodes those of other columns first.
+        """
+        if len(sets) == 1:
+            return sets
+        turn = context.resources.get(("turns", id(self)), _Turns).next()
+        first = int(len(sets) * _FIRST_SETS[turn % len(_FIRST_SETS)])
+        return sets[first:] + sets[:first]
 
     def _cut(self, runs: Runs) -> Iterator[tuple[int, int, int]]:
         """Yield (file, first row in the file, length) for each run; one that spans several files is cut."""
@@ -172,11 +223,12 @@ class FileRows(SkippableRows):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what the field that needs most takes: fields are read one after the other."""
-        return max(leaf.staging_nbytes(num_rows) for leaf in self.widest)
+        return staging_nbytes(self.widest, num_rows)
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes of decoded chunks that are retained because two reads share them, and of checksums."""
-        return sum(leaf.retained_nbytes() for leaf in self.widest) + self.checks_nbytes
+        """Return the bytes of decoded chunks that two reads share, of checksums, and of indexes of chunks."""
+        retained = sum(leaf.retained_nbytes() for leaf in self.widest)
+        return retained + self.checks_nbytes + self.index_nbytes
 
     def locate(self, row: int, epoch: int) -> str:
         """Return the file, and the number of the row in it."""
@@ -240,5 +292,10 @@ def _joined(fields: Sequence[Field], counts: Sequence[int]) -> Field:
     return replace(first, estimate=estimate, tops=tops)
 
 
-def _fields(leaves: Mapping[str, Leaf]) -> dict[str, Any]:
-    return {name: leaf.field for name, leaf in leaves.items()}
+def _indexed_nbytes(leaves: Sequence[Leaf]) -> int:
+    """Return what the indexes of all files take together, after limiting those of very many."""
+    indexed = [leaf for leaf in leaves if leaf.index_nbytes]
+    if sum(leaf.index_nbytes for leaf in indexed) > _MOST_INDEX_NBYTES:
+        for leaf in indexed:
+            leaf.limit_index(_MOST_INDEX_NBYTES // len(indexed))
+    return sum(leaf.index_nbytes for leaf in indexed)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.core.arrays import Array, raw_rows, rows_are_contiguous
+from penstock import _native
+from penstock.core.arrays import Array, Index, raw_rows, rows_are_contiguous, starts_of, typed
 from penstock.core.blocks import Pieces, Sink
+from penstock.core.columns import Ragged
 from penstock.core.evidence import Unproven
 from penstock.core.fields import Field, tops_of
 from penstock.core.lazy import lazy
-from penstock.core.rows import Context, FileVersion, RowSet, Runs, run_rows
+from penstock.core.rows import Context, FileVersion, RowSet, Runs, as_index, run_rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import SpecMismatchError
 from penstock.io.sizes import PIECE_NBYTES
@@ -40,6 +42,8 @@ class Leaf(ABC):
     """How many decoded chunks are retained from one read to the next."""
     files: Sequence[FileVersion] = ()
     """The files that it lies in, if a part has more than one."""
+    index_nbytes: int = 0
+    """What a stream keeps, for as long as it is open, to know where the chunks of this very leaf lie."""
 
     @abstractmethod
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
@@ -47,7 +51,9 @@ class Leaf(ABC):
 
     def read_runs(self, runs: Runs, sink: Sink, context: Context) -> None:
         """Read runs of rows into a column, one after the other."""
-        self.read(run_rows(runs), sink, context)
+        is_one = len(runs) == 1
+        rows = slice(runs[0][0], sum(runs[0])) if is_one else run_rows(runs)
+        self.read(rows, sink, context)
 
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the first row, and the row after the last, of each run that rows `start` to `stop` lie in.
@@ -67,6 +73,9 @@ class Leaf(ABC):
     def retained_nbytes(self) -> int:
         """Return the bytes that are retained from one read to the next."""
         return 0
+
+    def limit_index(self, nbytes: int) -> None:  # noqa: B027  # Most leaves have none.
+        """Keep no index that takes more, if it can do without."""
 
     def checks_nbytes(self) -> int:
         """Return the bytes of checksums that a stream keeps to compare its rows with."""
@@ -108,13 +117,18 @@ class InMemory(Leaf):
         """Return a digest of the array."""
         return digests.array_digest(self.array)
 
-    def __reduce__(self) -> tuple[type["InMemory"], tuple[Array]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the array alone: `raw` is the same memory once more."""
-        return InMemory, (self.array,)
+        return _restored, (self.array, self.array.dtype)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the copy that NumPy's indexing makes."""
         return 0 if self.is_contiguous else num_rows * self.field.nbytes
+
+
+def _restored(array: Array, dtype: np.dtype[Any]) -> InMemory:
+    """Return an array that was pickled, in its own byte order: NumPy brings it back in that of the machine."""
+    return InMemory(array.astype(dtype, copy=False))
 
 
 class Lazy(Leaf):
@@ -192,7 +206,7 @@ class ArrayList(Leaf):
     how = "Python list of arrays, joined a block at a time"
 
     def __init__(self, values: list[Any], name: str) -> None:
-        self.values = values
+        self.values: Sequence[Any] = values
         self.num_rows = len(values)
         first = values[0]
         shape: list[int | None] = list(first.shape)
@@ -209,14 +223,54 @@ class ArrayList(Leaf):
         sizes = [value.nbytes + 16 for value in values]
         mean = sum(sizes) // len(values)
         self.field = Field(ArraySpec(shape, first.dtype), estimate=mean, tops=tops_of(sizes))
+        self._note_places()
+
+    def _note_places(self) -> None:
+        """Note where the arrays are, if the bytes of each are those of a row in a block."""
+        self.table: _native.ArrayTable | None = None
+        self.shapes = np.empty((0, len(self.field.spec.shape)), np.int64)
+        dtype = self.field.spec.dtype
+        if all(one.dtype == dtype and one.flags.c_contiguous for one in self.values):
+            self.table = _native.ArrayTable(list(self.values))
+            self.values = self.table.arrays
+            shapes = np.array([value.shape for value in self.values], np.int64)
+            self.shapes = shapes.reshape(self.num_rows, -1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: where the arrays are is found anew."""
+        return self.__dict__ | {"values": list(self.values), "table": None, "shapes": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what was pickled."""
+        self.__dict__.update(state)
+        self._note_places()
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:
         """Copy the given arrays."""
+        if self.table is not None:
+            self._gather(self.table, as_index(rows), sink, context)
+            return
         values = _picked(self.values, rows)
         if isinstance(sink, Pieces):
             sink.put(values)
         else:
             sink.put(np.stack(values))
+
+    def _gather(self, table: _native.ArrayTable, rows: Index, sink: Sink, context: Context) -> None:
+        """Copy the given arrays without a look at each in Python."""
+        dtype = self.field.spec.numpy_dtype
+        width = dtype.itemsize
+        shapes = self.shapes[rows]
+        sizes = shapes.prod(axis=1)
+        starts = starts_of(sizes, width, aligned=isinstance(sink, Pieces) and sink.aligned)
+        total = int(starts[-1] + sizes[-1]) if len(rows) else 0
+        memory = (sink if isinstance(sink, Pieces) else context).allocate(total * width)
+        rows = np.ascontiguousarray(rows)
+        table.gather(rows, sizes * width, memory, starts * width)
+        if isinstance(sink, Pieces):
+            sink.add(Ragged(typed(memory, 0, (total,), dtype), starts, shapes))
+        else:
+            sink.put(typed(memory, 0, (len(rows), *self.field.spec.fixed_shape), dtype))
 
     def proof(self) -> Any:
         """Return a digest of all arrays."""
@@ -226,6 +280,10 @@ class ArrayList(Leaf):
         """Return the bytes of the stack of arrays of one shape."""
         return num_rows * self.field.nbytes if self.field.spec.is_fixed else 0
 
+    def retained_nbytes(self) -> int:
+        """Return the bytes of the table of the arrays, and of their shapes."""
+        return 0 if self.table is None else self.table.nbytes + self.shapes.nbytes
+
 
 def _text_nbytes(value: Any) -> int:
     """Return the bytes that text takes in UTF-8, which is what blocks hold."""
@@ -234,9 +292,9 @@ def _text_nbytes(value: Any) -> int:
     return len(value.encode("utf-8", "surrogatepass"))
 
 
-def _picked(values: list[Any], rows: RowSet) -> list[Any]:
+def _picked(values: Sequence[Any], rows: RowSet) -> list[Any]:
     if isinstance(rows, slice):
-        return values[rows]
+        return list(values[rows])
     return [values[row] for row in rows.tolist()]
 
 

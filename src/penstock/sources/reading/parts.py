@@ -145,6 +145,8 @@ class Part:
     def chosen(self, names: Sequence[str]) -> "Part":
         """Return the part with these fields only, after checking that they belong together."""
         check_names(self.name, names, self.leaves, self.left_out)
+        if len(names) == len(self.leaves) == 1:
+            return self
         leaves = {name: self.leaves[name] for name in names}
         lengths = {name: leaf.num_rows for name, leaf in leaves.items()}
         if len(set(lengths.values())) > 1:

@@ -1,5 +1,6 @@
 """Arrays that lie in a file as they would in memory: read in place, in large pieces."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ class Region(Leaf):
         self.location = location
         self.offset = offset
         self.num_rows = shape[0]
-        self.field = Field(ArraySpec(shape[1:], dtype))
+        self.field = _field_of(shape[1:], dtype)
         self.direct = direct
         self.checks = checks
         self.whole = whole
@@ -244,6 +245,18 @@ class FortranRegion(Region):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of a piece of every column, and of the rows picked from it."""
         return 3 * max(PIECE_NBYTES, self.field.nbytes)
+
+
+def _field_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Field:
+    """Return the field of rows: one object for all files that have such rows, of which there may be many."""
+    # Dtypes that differ only in their metadata are equal, and must not be mixed up.
+    is_plain = dtype.fields is None and dtype.metadata is None
+    return _plain_field(shape, dtype) if is_plain else Field(ArraySpec(shape, dtype))
+
+
+@functools.lru_cache(maxsize=64)
+def _plain_field(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Field:
+    return Field(ArraySpec(shape, dtype))
 
 
 def _flat(sink: Fixed) -> Array | None:

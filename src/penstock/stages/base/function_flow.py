@@ -11,7 +11,8 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
-from penstock.core.rows import Context, Cursor, CursorAfter, Parcel
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
+from penstock.core.rows import Context
 from penstock.core.state import cursor_parts
 from penstock.stages.base.functions import BadRow
 from penstock.stages.base.segment import Pace

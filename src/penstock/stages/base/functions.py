@@ -12,10 +12,10 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.evidence import FUNCTION, Evidence
+from penstock.core.executors import Executor
 from penstock.core.lazy import lazy
 from penstock.core.nest import Structure, builder
 from penstock.core.order import round_keys
-from penstock.core.rows import Executor
 from penstock.core.tally import SHOWN
 from penstock.errors import FunctionError, PenstockError, SpecMismatchError, StreamClosedError
 from penstock.stages.base.turns import Turns, turns_of

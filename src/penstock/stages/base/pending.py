@@ -6,7 +6,8 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block, varying_nbytes
-from penstock.core.rows import Context, Cursor, CursorAfter, Node, Parcel
+from penstock.core.parcels import Cursor, CursorAfter, Parcel
+from penstock.core.rows import Context, Node
 
 _SMALL_NBYTES = 1 << 14
 _MANY = 16  # So many small parcels in a row are packed into one block: each takes a page, however small it is.

@@ -1,13 +1,16 @@
 """Rows read one after the other: how a chain of rows becomes a flow of parcels."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 from penstock.core.evidence import Evidence
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Node, Rows, rows_per_block
 from penstock.core.state import cursor_row
+from penstock.stages.base.direct import Direct, advance
 
 _FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
 _LONG = 0.01  # Seconds. Blocks that take longer to make don't grow: so those of a slow function stay small.
@@ -30,6 +33,10 @@ class Segment(Flow):
         is_varying = self.rows.is_varying
         first = 1 if self.rows.calls_functions else most // _FIRST
         pace = Pace(most, first, context.block_nbytes if is_varying else 0)
+        if self.rows.is_in_memory and not self.rows.calls_functions:
+            pace.long = (
+                math.inf
+            )  # What takes long there is the same for any block: a copy from each of many inputs.
 
         def read(span: tuple[int, int]) -> Parcel:
             started = perf_counter()
@@ -40,13 +47,17 @@ class Segment(Flow):
             pace.took(size, perf_counter() - started, block.nbytes if is_varying else 0)
             if is_varying:
                 context.sizes.note(self.rows, block, size, span[0])
-            return Parcel(block, size, partial(_advance, span[0]))
+            return Parcel(block, size, partial(advance, span[0]))
 
         def nbytes(span: tuple[int, int]) -> int:
             size = span[1] - span[0]
             return self.rows.block_nbytes(size) + self.rows.staging_nbytes(size)
 
         spans = pace.spans(cursor_row(self, cursor, self.rows.num_rows), self.rows.num_rows)
+        route = self.rows.route(context.epoch)
+        if route is not None:
+            direct = Direct(self.rows, route, context)
+            return context.executor.filled(direct.begin, spans, direct.nbytes, direct.end)
         return context.executor.ordered(read, spans, nbytes)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
@@ -81,6 +92,7 @@ class Pace:
         self.largest = 0.0
         """The most bytes that a row of a block had, on average, where rows differ in size."""
         self.nbytes = nbytes
+        self.long = _LONG
         self.fastest = 0.0
         """The fewest seconds a row took: one block that was slow by accident must not keep the next ones small."""
 
@@ -96,14 +108,10 @@ class Pace:
             end = min(stop, start + self.size)
             yield start, end
             start = end
-            quick = int(_LONG / self.fastest) if self.fastest else self.most
+            quick = int(min(self.most, self.long / self.fastest)) if self.fastest else self.most
             self.size = max(1, min(self.most, self.size * 2, max(self.size, quick)))
             if self.nbytes and self.largest:
                 self.size = max(1, min(self.size, int(self.nbytes / self.largest)))
-
-
-def _advance(start: int, offset: int) -> int:
-    return start + offset
 
 
 def as_flow(node: Node) -> Flow:

@@ -4,7 +4,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 
 from penstock.core.blocks import Block
-from penstock.core.rows import Context, Cursor, Flow, Parcel, Rows, RowSet, count
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Rows, RowSet, count
 from penstock.core.state import cursor_row
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
@@ -15,6 +16,7 @@ class CacheRows(StageRows):
     def __init__(self, stage: Stage, node: Rows) -> None:
         super().__init__(stage, node)
         self.follows_epoch = False
+        self.is_in_memory = False  # It writes, or waits for another thread that does.
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read rows from the cache; while a chain is built, read the input instead."""

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core import forking
-from penstock.core.arrays import Index
+from penstock.core.arrays import Index, raw_rows
 from penstock.core.blocks import Block, varying_nbytes
+from penstock.core.columns import Fixed
 from penstock.core.fields import allocate_block
-from penstock.core.rows import Context, Flow, Node, Parcel, Rows, RowSet, as_index, rows_per_block
+from penstock.core.parcels import Parcel
+from penstock.core.route import Route, Tables
+from penstock.core.rows import Context, Flow, Node, Rows, RowSet, as_index, rows_per_block
 from penstock.memory import ALIGNMENT, Account, Pool, buffer_nbytes, process_ledger
 from penstock.memory.pool import Bytes
 from penstock.stages.base.segment import Segment
@@ -128,6 +131,18 @@ class RowsInMemory(CacheRows):
         self.grains = ()  # From here on, the rows are in memory.
         self.is_fixed = all(f.storage_shape is not None for f in node.fields)
         self.step_rows = rows_per_block(node, _CHUNK_NBYTES)
+
+    ends_routes = True
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the cached rows, once all are there."""
+        with self.store.lock:
+            block = self.store.block
+            if block is None or self.is_batched or not self.store.is_whole:
+                return None
+            columns = [column for column in block.columns if isinstance(column, Fixed)]
+            tables = tuple(raw_rows(column.rows, 1) for column in columns)
+            return Tables(tables) if tables else None
 
     def fill_cached(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows from the cache; fill what is missing first."""

@@ -14,15 +14,8 @@ import numpy as np
 
 from penstock.core.blocks import Block
 from penstock.core.grains import Grain
-from penstock.core.rows import (
-    Context,
-    Cursor,
-    Flow,
-    Parcel,
-    Rows,
-    RowSet,
-    rows_per_block,
-)
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Rows, RowSet, rows_per_block
 from penstock.errors import PenstockError, StreamClosedError
 from penstock.shards.folder import ShardFolder
 from penstock.shards.sequence import ShardSequence, default_shard_rows

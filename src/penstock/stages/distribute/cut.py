@@ -10,7 +10,8 @@ from penstock.core.blocks import Block, Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows, RowSet, count
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, Node, Rows, RowSet, count
 from penstock.core.share import Share
 from penstock.core.spec import ArraySpec
 from penstock.errors import SpecMismatchError

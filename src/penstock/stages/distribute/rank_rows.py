@@ -11,6 +11,7 @@ from penstock.core.fields import Field, repeated
 from penstock.core.grains import grouped
 from penstock.core.nest import flatten, tuple_of
 from penstock.core.residues import Residue
+from penstock.core.route import Parts, Route
 from penstock.core.rows import ENDLESS, Context, Node, Rows, RowSet, as_index, bounds, count
 from penstock.core.share import Share
 from penstock.core.spec import ArraySpec
@@ -58,6 +59,14 @@ class RankRows(StageRows):
         start = self.whole * self.part.batch_size
         return np.where(numbers < start, numbers, start + (numbers - start) % max(1, self.rest))
 
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of this rank's rows."""
+        route = self.input.route(epoch)
+        if route is None or route.batch_size is not None:
+            return None
+        strided = route.strided(self.part.world, self.part.rank)
+        return None if strided is None else _RankRoute(self, route, strided, epoch)
+
     def weights(self, rows: RowSet) -> npt.NDArray[np.float32]:
         """Return what rows weigh."""
         weights = np.ones(count(rows), np.float32)
@@ -75,6 +84,26 @@ class RankRows(StageRows):
     def describe(self) -> str:
         """Return which rows these are."""
         return f"rank {self.part.rank} of {self.part.world}"
+
+
+class _RankRoute(Route):
+    """Every world-th row of global batches that are whole, and one by one the rows of a last one that is not."""
+
+    def __init__(self, node: RankRows, route: Route, strided: Route, epoch: int) -> None:
+        self.node = node
+        self.whole = route
+        self.rank = strided
+        self.epoch = epoch
+
+    def parts(self, start: int, stop: int) -> Parts:
+        """Return where rows `start` to `stop` are."""
+        end = max(start, min(stop, self.node.whole * self.node.part.local_size))
+        found = self.rank.parts(start, end) if start < end else []
+        if end < stop:
+            rest = self.node.input_rows(slice(end, stop), self.epoch)
+            for row in as_index(rest).tolist():
+                found += self.whole.parts(row, row + 1)
+        return found
 
 
 class WeighedRows(StageRows):

@@ -7,7 +7,9 @@ from typing import Any
 
 from penstock.core.evidence import Evidence
 from penstock.core.fingerprint import walk
-from penstock.core.rows import Context, Cursor, Flow, Node, Parcel, Rows
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.route import Route
+from penstock.core.rows import Context, Flow, Node, Rows
 from penstock.core.seeds import is_drawn_here
 from penstock.core.share import Share, Uneven
 from penstock.errors import LengthError
@@ -293,6 +295,10 @@ class DistributedRows(_Distributed, StageRows):
     ) -> None:
         super().__init__(stage, part)
         self._join(node, whole, share)
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of the part."""
+        return self.input.route(epoch)
 
 
 class DistributedFlow(_Distributed, StageFlow):

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 
 from penstock.core.order import Permutation
+from penstock.core.route import Route
 from penstock.core.rows import Rows, RowSet, as_index
 from penstock.stages.base.stage import Stage, StageRows
 
@@ -20,6 +21,12 @@ class ShuffledRows(StageRows):
         """Return the permuted row numbers."""
         words = (self.seed, epoch, self.input.num_shuffles)
         return Permutation(self.num_rows, words).rows(as_index(rows))
+
+    def route(self, epoch: int) -> Route | None:
+        """Return the route of the permuted rows."""
+        route = self.input.route(epoch)
+        words = (self.seed, epoch, self.input.num_shuffles)
+        return None if route is None else route.shuffled(self.num_rows, words)
 
     def order_key(self) -> tuple[Hashable, ...]:
         """Return the seed and the number of rows: nothing else matters."""

@@ -15,7 +15,8 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block, varying_nbytes
 from penstock.core.fingerprint import lineage
 from penstock.core.order import WINDOWS_VERSION, Permutation
-from penstock.core.rows import Context, Cursor, Flow, Parcel, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Flow, rows_per_block
 from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import warn_user
 from penstock.memory import format_nbytes

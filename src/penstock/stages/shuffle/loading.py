@@ -1,6 +1,7 @@
 """Windows of rows in memory: loaded together by the threads that need them, a little ahead."""
 
 import contextlib
+import itertools
 import threading
 import weakref
 from abc import abstractmethod
@@ -9,15 +10,19 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.core.arrays import Index
 from penstock.core.blocks import Block
+from penstock.core.columns import Fixed
 from penstock.core.residues import Residue
-from penstock.core.rows import Context, RowSet, as_index, count
+from penstock.core.rows import Context, RowSet, as_index, count, shifted
 from penstock.errors import StreamClosedError
 from penstock.stages.base.stage import StageRows
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
 
+_FEW_PIECES = (
+    8  # A window of fewer pieces is also divided by its columns, to keep all threads busy.
+)
+_NARROW_NBYTES = 16  # What a row of a column may have for it to be put in order when it is loaded.
 _STRAGGLER = 0.002  # Seconds between two looks for a thread that still copies from an old window.
 
 
@@ -66,44 +71,81 @@ class LoadingRows(StageRows):
     def fill_mine(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy rows that windows have."""
 
+    @property
+    def loads_apart(self) -> bool:
+        """Whether columns of a window can be loaded by several threads."""
+        return False
+
+    @property
+    def orders_columns(self) -> bool:
+        """Whether the columns of a window are loaded one after the other, and each is put in order then.
+
+        Of many narrow columns a block of rows would have to be gathered from all over the window, a cache line for
+        each number. One column at a time fits into a cache.
+        """
+        return (
+            self.loads_apart
+            and len(self.fields) >= _FEW_PIECES
+            and all(
+                field.storage_shape is not None and field.nbytes <= _NARROW_NBYTES
+                for field in self.fields
+            )
+        )
+
     @abstractmethod
-    def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
-        """Read some rows of a window, numbered as the window stores them, into `block`, which has just their room."""
+    def load(
+        self, window: ShuffleWindow, rows: slice, columns: slice, block: Block, context: Context
+    ) -> None:
+        """Read some rows of a window, numbered as the window stores them, into `block`, which has just their room.
+
+        It has the given columns: all of them, unless this is one that `loads_apart`.
+        """
 
 
 class _Loaded:
     """One window in memory, or on its way there: the threads that need it load it together."""
 
-    __slots__ = ("__weakref__", "blocks", "first", "loading", "num_used", "step", "window")
+    __slots__ = (
+        "__weakref__",
+        "blocks",
+        "first",
+        "is_ordered",
+        "loading",
+        "num_used",
+        "step",
+        "window",
+    )
 
     def __init__(
         self,
         window: ShuffleWindow,
         blocks: list[Block | None],
         step: int,
-        loading: Together[slice],
+        loading: Together[tuple[slice, slice]],
+        *,
+        is_ordered: bool,
     ) -> None:
         self.window = window
         self.blocks = blocks
         self.step = step
         """Rows of each block."""
         self.loading = loading
+        self.is_ordered = is_ordered
+        """Whether rows lie in the order of their positions by now."""
         self.first = window.stop
         """The first position that was asked for: a stream may start within a window."""
         self.num_used = 0
 
-    def copy_to(self, out: Block, rows: Index) -> None:
-        """Copy rows, numbered as the window stores them, from the blocks they are in."""
-        owners = rows // self.step
-        for number in range(len(self.blocks)):
-            block = self.blocks[number]
-            assert block is not None
-            if len(self.blocks) == 1:
-                out.copy_from(block, rows)
-                return
-            slots = np.flatnonzero(owners == number)
-            if len(slots):
-                out.at(slots).copy_from(block, rows[slots] - number * self.step)
+    def copy_to(self, out: Block, positions: RowSet) -> None:
+        """Copy the rows at some positions from the blocks they are in."""
+        blocks = [block for block in self.blocks if block is not None]
+        assert len(blocks) == len(self.blocks)
+        if self.is_ordered:
+            out.copy_from(blocks[0], shifted(positions, -self.window.start))
+        elif len(blocks) == 1:
+            out.copy_from(blocks[0], self.window.stored(positions))
+        else:
+            out.collect_from(blocks, *np.divmod(self.window.stored(positions), self.step))
 
     @property
     def is_used_up(self) -> bool:
@@ -129,7 +171,9 @@ class Windows:
         self.loaded: dict[int, _Loaded] = {}
         self.retired: list[weakref.ref[_Loaded]] = []
         self.error: BaseException | None = None
-        self.shares = 0.0
+        self.due = 0.0
+        """Pieces of window `ahead` that must be loaded by now, so that it is whole when it is needed."""
+        self.ahead = 0
 
     def close(self) -> None:
         """Let go of the windows."""
@@ -159,14 +203,14 @@ class Windows:
 
     def _copy(self, number: int, positions: RowSet, out: Block) -> None:
         loaded = self._complete(number)
-        loaded.copy_to(out, loaded.window.stored(positions))
+        loaded.copy_to(out, positions)
         first = positions.start if isinstance(positions, slice) else int(positions.min())
         with self.lock:
             loaded.first = min(loaded.first, first)
             loaded.num_used += count(positions)
 
     def load_ahead(self, number: int, share: float) -> None:
-        """Load a share of a window: as large as the share just used of the window before it."""
+        """Load as much of a window as was used of the one before it; idle threads may have loaded that and more."""
         if not self.looks_ahead or number >= self.layout.num_windows:
             return
         with self._noting_errors():
@@ -174,11 +218,25 @@ class Windows:
             if loaded is None:
                 return
             with self.lock:
-                self.shares += share * loaded.loading.num_pieces
-                pieces, self.shares = int(self.shares), self.shares % 1.0
-            for _ in range(pieces):
-                if not loaded.loading.do_next():
-                    return
+                if number < self.ahead:
+                    return  # Other threads are further on.
+                before = self.due if number == self.ahead else 0
+                self.due = due = share * loaded.loading.num_pieces + before
+                self.ahead = number
+            self.context.executor.when_idle(self._load_more)
+            while loaded.loading.num_begun < int(due) and loaded.loading.do_next():
+                pass
+
+    def _load_more(self) -> bool:
+        """Load a piece of the next window; return whether there was one. An error is left to who needs the window."""
+        with self.lock:
+            loaded = self.loaded.get(self.ahead)
+        try:
+            return loaded is not None and loaded.loading.do_next()
+        except BaseException:  # noqa: BLE001  # All who wait for the window get it.
+            return False
+        finally:
+            del loaded  # The traceback of an error refers to this frame: the window would seem to be in use for ever.
 
     def _complete(self, number: int) -> _Loaded:
         loaded = self._begin(number, must=True)
@@ -236,26 +294,44 @@ class Windows:
             blocks: list[Block | None] = [None] * max(1, -(-window.num_rows // step))
             if not self.node.is_varying:
                 blocks[0] = self.context.block(self.node, window.num_rows)
-            loading = self._loading(window, blocks, step)
-            self.loaded[number] = _Loaded(window, blocks, step, loading)
+            is_ordered = self.node.orders_columns and window.is_whole
+            loading = self._loading(window, blocks, step, is_ordered=is_ordered)
+            self.loaded[number] = _Loaded(window, blocks, step, loading, is_ordered=is_ordered)
             return self.loaded[number]
 
     def _loading(
-        self, window: ShuffleWindow, blocks: list[Block | None], step: int
-    ) -> Together[slice]:
-        def rows(piece: int) -> slice:
-            start = piece * self.piece_rows
-            return slice(start, min(start + self.piece_rows, window.num_rows))
+        self,
+        window: ShuffleWindow,
+        blocks: list[Block | None],
+        step: int,
+        *,
+        is_ordered: bool,
+    ) -> Together[tuple[slice, slice]]:
+        # What is put in order has all rows of its columns.
+        piece_rows = max(1, window.num_rows) if is_ordered else self.piece_rows
+        num_pieces = -(-window.num_rows // piece_rows)
+        shares = self._shares(num_pieces)
 
-        def load(rows: slice) -> None:
+        def begin(piece: int) -> tuple[slice, slice]:
+            number, share = divmod(piece, len(shares))
+            start = number * piece_rows
+            return slice(start, min(start + piece_rows, window.num_rows)), shares[share]
+
+        def load(piece: tuple[slice, slice]) -> None:
+            rows, columns = piece
             number = rows.start // step
             first = number * step
             block = blocks[number]
             if block is None:
                 block = self.context.block(self.node, rows.stop - rows.start)
-            self.node.load(
-                window, rows, block.span(rows.start - first, rows.stop - first), self.context
-            )
+            part = block.span(rows.start - first, rows.stop - first)
+            if len(shares) > 1:
+                part = part.part(columns.start, columns.stop)
+            self.node.load(window, rows, columns, part, self.context)
+            if is_ordered:
+                for sink in part.sinks:
+                    assert isinstance(sink, Fixed)
+                    sink.reorder(window.table, self.context.allocate)
             if self.node.is_varying:
                 blocks[number] = block.finish()
 
@@ -263,7 +339,16 @@ class Windows:
             if not self.node.is_varying and blocks[0] is not None:
                 blocks[0].finish()
 
-        return Together(-(-window.num_rows // self.piece_rows), rows, load, finish)
+        return Together(num_pieces * len(shares), begin, load, finish)
+
+    def _shares(self, num_pieces: int) -> list[slice]:
+        """Return which columns are loaded at a time: where a window has few pieces, threads share their columns."""
+        num_columns = len(self.node.fields)
+        num_shares = 1
+        if self.node.loads_apart and not self.node.is_varying:
+            num_shares = max(1, min(num_columns, _FEW_PIECES // max(1, num_pieces)))
+        edges = [number * num_columns // num_shares for number in range(num_shares + 1)]
+        return [slice(*pair) for pair in itertools.pairwise(edges)]
 
     def _has_retired(self) -> bool:
         self.retired = [one for one in self.retired if one() is not None]

@@ -5,7 +5,8 @@ from typing import Any
 
 from penstock.core.fingerprint import lineage
 from penstock.core.order import WINDOWS_VERSION
-from penstock.core.rows import Context, Cursor, Parcel, Rows, rows_per_block
+from penstock.core.parcels import Cursor, Parcel
+from penstock.core.rows import Context, Rows, rows_per_block
 from penstock.errors import warn_user
 from penstock.stages.base.segment import Segment
 from penstock.stages.base.stage import Stage, StageFlow

@@ -90,8 +90,10 @@ class WindowedRows(LoadingRows):
         size = layout.start_of(last + 1) - layout.start_of(last)
         windows.load_ahead(last + 1, count(rows) * self.modulus / max(1, size))
 
-    def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
-        """Read some blocks of a window."""
+    def load(
+        self, window: ShuffleWindow, rows: slice, columns: slice, block: Block, context: Context
+    ) -> None:
+        """Read some blocks of a window, or some columns of them."""
         first, last = rows.start // self.block_rows, -(-rows.stop // self.block_rows)
         blocks = window.blocks[first:last]
         cuts = (np.flatnonzero(np.diff(blocks) != 1) + 1).tolist()
@@ -102,7 +104,15 @@ class WindowedRows(LoadingRows):
                 int(blocks[end - 1] + 1) * self.block_rows,
             )
             runs.append((start, min(stop, self.num_rows) - start))
-        self.input.read_runs(runs, block, context)
+        if columns.stop - columns.start == len(self.fields):
+            self.input.read_runs(runs, block, context)
+        else:
+            self.input.read_columns(columns, runs, block, context)
+
+    @property
+    def loads_apart(self) -> bool:
+        """Whether columns of a window can be loaded by several threads."""
+        return self.input.reads_apart
 
     def retained_nbytes(self, ahead: int) -> int:
         """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
@@ -117,6 +127,8 @@ class WindowedRows(LoadingRows):
             beside = 2 * max(1, ahead) * piece
             pieces = -(-stored // self.piece_rows)
             one += 2 * _PAGE_NBYTES * len(self.fields) * pieces
+        if self.orders_columns:  # Each thread puts one column in order, by way of a copy.
+            beside = max(1, ahead) * stored * max(field.nbytes for field in self.fields)
         return windows * one + beside + self.input.retained_nbytes(ahead)
 
     def _stored_rows(self) -> int:
@@ -126,7 +138,8 @@ class WindowedRows(LoadingRows):
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that loading a piece of a window takes."""
-        return self.input.staging_nbytes(max(num_rows, min(self.piece_rows, max(1, self.num_rows))))
+        piece_rows = self._stored_rows() if self.orders_columns else self.piece_rows
+        return self.input.staging_nbytes(max(num_rows, min(piece_rows, max(1, self.num_rows))))
 
     @property
     def piece_rows(self) -> int:

@@ -134,7 +134,9 @@ class ScatteredRows(LoadingRows):
         windows.copy_all(rows, range(first, last + 1), out)
         windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
 
-    def load(self, window: ShuffleWindow, rows: slice, block: Block, context: Context) -> None:
+    def load(
+        self, window: ShuffleWindow, rows: slice, columns: slice, block: Block, context: Context
+    ) -> None:
         """Read rows of a bucket from the scratch files."""
         scratch = self._scratch(context, self.buckets(context.epoch))
         scratch.read(window.start // self.modulus + rows.start, block)

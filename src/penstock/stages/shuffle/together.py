@@ -32,6 +32,11 @@ class Together(Generic[T]):
         self._num_done = 0
         self._error: BaseException | None = None
 
+    @property
+    def num_begun(self) -> int:
+        """How many pieces are done, or under way."""
+        return self._num_begun
+
     def do_next(self) -> bool:
         """Do the next piece that nobody has begun; return whether there was one."""
         try:

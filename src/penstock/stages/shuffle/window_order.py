@@ -48,6 +48,11 @@ class ShuffleWindow:
         """The position after its last one."""
         return self.start + len(self.table) * self.step
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has just the rows of its positions, none of which another rank has."""
+        return self.step == 1 and len(self.table) == self.num_rows
+
     def stored(self, positions: RowSet) -> Index:
         """Return the rows that stand at some positions, counted through the blocks as they are stored."""
         inside = shifted(positions, -self.start)
