@@ -25,23 +25,34 @@ SHOWN = (
     "w5-300MB",
     "w6",
     "w7",
+    "w8-800GB",
     "w9-tensorflow",
     "w9-jax",
     "w9-torch",
     "w10",
+    "w11-import",
     "w12-4k-32",
     "w12-48k-32",
     "w12-400-1024",
+    "w12-columns-32",
     "w12-columns-1024",
-    "w13-jpeg",
+    "w13",
     "w14-hdf5",
     "w14-zarr",
     "w14-parquet",
-    "w15-csv-order",
+    "w15-csv",
     "w15-csv-shuffled",
-    "w15-text",
-    "w18-padded",
+    "w15-text-short",
+    "w15-text-long",
+    "w16-cost",
+    "w16-ranks",
+    "w17-open",
+    "w17-processes",
+    "w17-files",
+    "w17-mix",
+    "w18",
     "map-32",
+    "map-1024",
 )
 
 
@@ -56,6 +67,9 @@ def main() -> int:
         report = json.loads(Path(path).read_text())
         machine = report["machine"]
         cases |= {case["name"]: case for case in report["cases"]}
+    missing = [name for name in SHOWN if name not in cases]
+    if missing:
+        print(f"not measured, and so not in the README: {' '.join(missing)}", file=sys.stderr)
     (ROOT / "docs" / "measured.md").write_text(_document(cases, machine))
     readme = ROOT / "README.md"
     text = readme.read_text()
@@ -72,7 +86,7 @@ def _document(cases: dict[str, dict], machine: dict) -> str:
     lines = [
         "# Measured",
         "",
-        "Made by `make bench ARGS='--json bench.json'` and `python benchmarks/readme.py bench.json`, on "
+        "Made by `make bench ARGS='--rounds 3 --json bench.json'` and `python benchmarks/readme.py bench.json`, on "
         f"{machine.get('cpus')} cores without a GPU, Python {machine.get('python')}: "
         + ", ".join(f"{name} {one}" for name, one in machine.get("versions", {}).items() if one)
         + ". The best round of each contender, taken in turns; `x` is how many times as fast penstock is. "
