@@ -209,6 +209,24 @@ def test_penstock_imports_no_optional_package():
     assert not optional_packages() & set(result.stdout.split())
 
 
+LATER = (
+    "email importlib.metadata tempfile zipfile penstock.core.digests penstock.core.objects "
+    "penstock.engine.functions.remote penstock.io.remote penstock.ranks.identity penstock.sources.files "
+    "penstock.stages.distribute penstock.stages.shuffle.scatter penstock.workers penstock.writers"
+)
+
+
+def test_what_most_programs_never_use_is_loaded_when_it_is():
+    # What was there before is Python's own, or NumPy's.
+    code = "import sys, numpy; before = set(sys.modules); import penstock; print(*set(sys.modules) - before)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(result.stdout.split())
+    assert "penstock.dataset" in loaded
+    assert not loaded.intersection(LATER.split())
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock.core.arguments import local_path, one_of, whole_number
-from penstock.core.digests import digest
+from penstock.core.lazy import lazy
 from penstock.core.seeds import checked_seed
 from penstock.engine.plan import Options
 from penstock.errors import user_site, user_sites, warn_user
@@ -16,7 +16,6 @@ from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.stage import Stage
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
-from penstock.stages.distribute import Distribute
 from penstock.stages.enumerate import Enumerate
 from penstock.stages.filter import Filter
 from penstock.stages.map import Map
@@ -30,7 +29,13 @@ from penstock.stages.unbatch import Unbatch
 from penstock.stages.window import Window
 
 if TYPE_CHECKING:
+    from penstock.core import digests
     from penstock.io.paths import PathLike
+    from penstock.stages import distribute
+else:
+    # Together they take a quarter of the time of `import penstock`, and only ranks need them.
+    digests = lazy("penstock.core.digests")
+    distribute = lazy("penstock.stages.distribute")
 
 
 class Dataset(Outlets):
@@ -404,7 +409,7 @@ _sites: Counter[str] = Counter()
 
 def placed(
     rank: int | None, world: int | None, uneven: Literal["drop", "pad"] | None, *, static: bool
-) -> Distribute:
+) -> "distribute.Distribute":
     """Return the declaration of one rank's part; the rank is found if it is not given."""
     if (rank is None) != (world is None):
         raise ValueError(
@@ -412,14 +417,14 @@ def placed(
         )
     # All lines that led here: a rank that evaluates alone calls the same function, but from another line.
     sites = list(user_sites())
-    site = f"{sites[0] if sites else ''} {digest(sites)}"
+    site = f"{sites[0] if sites else ''} {digests.digest(sites)}"
     _sites[site] += 1
     key = f"{site} #{_sites[site]}"
     if rank is None:
         found = find_rank()
         if found.caution:
             warn_user(found.caution)
-        return Distribute(
+        return distribute.Distribute(
             found.rank,
             found.world,
             uneven,
@@ -433,7 +438,7 @@ def placed(
     number = whole_number("rank", rank, least=0)
     if number >= size:
         raise ValueError(f"distribute needs 0 <= rank < world, got rank={number} and world={size}.")
-    return Distribute(number, size, uneven, static, _replicas(), key=key)
+    return distribute.Distribute(number, size, uneven, static, _replicas(), key=key)
 
 
 def _replicas() -> int:
