@@ -134,8 +134,11 @@ def _ratios(case: dict) -> str:
     for name, one in case["contenders"].items():
         if name == "penstock":
             continue
-        found.append(f"{_ratio(case, name)} {name}" if "best" in one else f"{name}: {_why(one)}")
-    return ", ".join(found)
+        if "best" in one:
+            found.append(f"{_ratio(case, name)} {name}")
+        else:  # Of an error, what kind it is.
+            found.append(f"{name}: {_why(one).split(': ')[0]}")
+    return "; ".join(found)
 
 
 def _ratio(case: dict, name: str) -> str:
