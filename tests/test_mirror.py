@@ -14,6 +14,7 @@ ACROSS = {
     "feeds/test_layouts.py",  # the same, in every framework
     "test_layouts.py",  # every way to store rows, with every dtype and shuffle
     "test_tfdata_oracle.py",  # the same chains in tf.data
+    "test_mistakes.py",  # the first mistakes of new users
     "test_layers.py",  # who may import whom
     "test_surface.py",  # what users import and see
     "test_contributing.py",  # what CONTRIBUTING.md says

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.habits import NAMES, attribute_words
 from penstock.core.spec import ArraySpec, spec_of
 from penstock.dataset import Dataset
 from penstock.engine.plan import Explanation
@@ -113,7 +114,7 @@ def __getattr__(name: str) -> Any:
     if name == "tfrecord":
         return importlib.import_module("penstock.tfrecord")
     if name not in _LATE:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        raise AttributeError(attribute_words("the module penstock", name, __all__, NAMES))
     value = getattr(importlib.import_module(_LATE[name]), name)
     globals()[name] = value
     return value

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock.core.arguments import local_path, one_of, whole_number
+from penstock.core.habits import METHODS, attribute_words, teaching
 from penstock.core.lazy import lazy
 from penstock.core.seeds import checked_seed
 from penstock.engine.plan import Options
@@ -55,6 +56,10 @@ class Dataset(Outlets):
         """Pickle the declaration; how often it was iterated stays behind."""
         return Dataset, (self.node, self.options)
 
+    def __getattr__(self, name: str) -> Never:
+        """Say what to write instead of a name that other libraries have."""
+        raise AttributeError(attribute_words("a Dataset", name, dir(type(self)), METHODS))
+
     # -- what it is ---------------------------------------------------------------------------
 
     @property
@@ -86,6 +91,7 @@ class Dataset(Outlets):
 
     # -- what happens to the rows -------------------------------------------------------------
 
+    @teaching
     def shuffle(
         self,
         *positional: Never,  # A buffer size, as tf.data has it, gets an error that says what to write instead.
@@ -127,6 +133,7 @@ class Dataset(Outlets):
             Shuffle(checked_seed(seed), exact, None if window is None else parse_nbytes(window))
         )
 
+    @teaching
     def map(
         self, map_func: Callable[..., Any], *, seed: int | None = None, spec: Any = None
     ) -> "Dataset":
@@ -146,6 +153,7 @@ class Dataset(Outlets):
         checked = None if seed is None else whole_number("seed", seed, least=0)
         return self._with(Map(UserFunction(map_func, "map", user_site()), checked, spec))
 
+    @teaching
     def filter(self, predicate: Callable[..., Any]) -> "Dataset":
         """Return the rows for which `predicate` is true; the length is then unknown.
 
@@ -158,6 +166,7 @@ class Dataset(Outlets):
         """
         return self._with(Filter(UserFunction(predicate, "filter", user_site())))
 
+    @teaching
     def batch(self, batch_size: int, drop_remainder: bool = False) -> "Dataset":  # noqa: FBT001, FBT002  # As in tf.data.
         """Return batches of `batch_size` rows, stacked.
 
@@ -172,6 +181,7 @@ class Dataset(Outlets):
         size = whole_number("batch_size", batch_size, least=1)
         return self._with(Batch(size, bool(drop_remainder)))
 
+    @teaching
     def padded_batch(
         self,
         batch_size: int,
@@ -198,6 +208,7 @@ class Dataset(Outlets):
         size = whole_number("batch_size", batch_size, least=1)
         return self._with(PaddedBatch(size, drop_remainder, padding_values, lengths=lengths))
 
+    @teaching
     def window(self, size: int, shift: int | None = None, stride: int = 1) -> "Dataset":
         """Return windows of `size` rows of a series, as arrays with a first axis more.
 
@@ -247,6 +258,7 @@ class Dataset(Outlets):
         """
         return self._with(Skip(whole_number("count", count, least=-1)))
 
+    @teaching
     def repeat(self, count: int | None = None) -> "Dataset":
         """Return `count` passes over the rows, each shuffled anew; None, or -1, is passes without end.
 
@@ -322,6 +334,7 @@ class Dataset(Outlets):
         """
         return self._with(Enumerate(whole_number("start", start, least=-(2**63), most=2**63 - 1)))
 
+    @teaching
     def cache(self, path: "PathLike | None" = None, *, key: str | None = None) -> "Dataset":
         """Return the same rows, kept after they were first read, in the order of epoch 0.
 
@@ -343,6 +356,7 @@ class Dataset(Outlets):
         folder = None if path is None else str(local_path("path", path))
         return self._with(Cache(folder, key))
 
+    @teaching
     def prefetch(self, buffer_size: int | None = None) -> "Dataset":
         """Say how many batches are made ahead; the same as `with_options(prefetch=...)`.
 
@@ -352,6 +366,7 @@ class Dataset(Outlets):
         """
         return self.with_options(prefetch=-1 if buffer_size is None else buffer_size)
 
+    @teaching
     def with_options(
         self,
         *,

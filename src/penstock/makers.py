@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.arguments import one_of, whole_number
+from penstock.core.habits import teaching
 from penstock.core.lazy import lazy
 from penstock.core.rows import Node
 from penstock.core.seeds import checked_seed
@@ -28,6 +29,7 @@ else:
     tfrecord = lazy("penstock.sources.tfrecord.rows")
 
 
+@teaching
 def from_arrays(nest: Any) -> Dataset:
     """Return a dataset whose row i is element i of every array of a nest.
 
@@ -44,6 +46,7 @@ def from_arrays(nest: Any) -> Dataset:
     return Dataset(Arrays(nest), Options())
 
 
+@teaching
 def from_generator(
     function: Callable[[], Iterable[Any]] | Iterable[Any],
     spec: Any,
@@ -97,8 +100,9 @@ def interleave(
     return mix([from_generator(one, spec) for one in functions], seed=seed, stop="all")
 
 
+@teaching
 def from_files(
-    paths: "PathLike | Iterable[PathLike]",
+    paths: "PathLike | Iterable[PathLike] | Mapping[str, Any]",
     fields: Any = None,
     *,
     format: "FormatName | None" = None,
@@ -120,11 +124,13 @@ def from_files(
     are lines without their ends.
 
     Args:
-        paths: A path, a list, a glob, a folder or a URL; files come one after the other. A folder of
+        paths: A path, a list, a glob, a folder or a URL; files come one after the other. A dict of these puts files
+            side by side, as `zip` does: `from_files({"x": "x.npy", "y": "y.npy"})`. A folder of
             images (one folder a class) gives `image` and `label`; a few notes or tables beside them are
             left out, with a warning.
         fields: The names of arrays or columns, as a nest like the row that is wanted; by default all, but
-            for those that rows can't be read from (a single value, Python objects): a warning names them.
+            for those that rows can't be read from (a single value, Python objects): a warning names them. For a dict
+            of paths, a dict with its names; so is `spec`.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
             "zarr", "parquet", "arrow", "csv", "text" or "images".
         spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file.
@@ -146,6 +152,26 @@ def from_files(
     >>> list(map(int, ps.from_files(f"{folder}/*.npy")))
     [0, 1, 2, 3, 4]
     """
+    if isinstance(paths, Mapping):
+        if on_error == "skip":
+            raise ValueError(
+                "files side by side can't be skipped one by one: rows of others would stand beside the wrong ones. "
+                "Give one list of files that have all fields, or leave on_error out."
+            )
+        each = _each_name(paths, fields=fields, spec=spec)
+        return zip(
+            {
+                name: from_files(
+                    one,
+                    format=format,
+                    size=size,
+                    storage_options=storage_options,
+                    verify=verify,
+                    **each[name],
+                )
+                for name, one in paths.items()
+            }
+        )
     node = files.open_files(
         paths,
         fields,
@@ -159,6 +185,23 @@ def from_files(
     return Dataset(node, Options())
 
 
+def _each_name(paths: Mapping[str, Any], **given: Any) -> dict[str, dict[str, Any]]:
+    """Return, for each name of a dict of paths, its part of arguments that are dicts with these names."""
+    each: dict[str, dict[str, Any]] = {name: {} for name in paths}
+    for argument, value in given.items():
+        if value is None:
+            continue
+        if not isinstance(value, Mapping) or not value.keys() <= paths.keys():
+            names = ", ".join(map(repr, paths))
+            raise ValueError(
+                f"{argument} must be a dict with names of the paths ({names}), as these are, got {value!r}."
+            )
+        for name, one in value.items():
+            each[name][argument] = one
+    return each
+
+
+@teaching
 def from_tfrecord(
     paths: "PathLike | Iterable[PathLike]",
     features: Any = None,
@@ -203,22 +246,33 @@ def from_tfrecord(
     return Dataset(node, Options())
 
 
-def zip(*datasets: Dataset, strict: bool = True) -> Dataset:  # The name users know.
-    """Return rows that are tuples of one row of each dataset.
+@teaching
+def zip(*datasets: "Dataset | Mapping[str, Dataset]", strict: bool = True) -> Dataset:
+    """Return rows that are tuples of one row of each dataset, or dicts.
 
     Zip first, then shuffle: datasets that are shuffled with one seed, and yet in different orders, are refused.
 
     Args:
-        datasets: What to put side by side.
+        datasets: What to put side by side; one dict of datasets gives rows that are dicts.
         strict: Whether they must have as many rows; without it the shortest ends it.
 
     >>> import numpy as np, penstock as ps
     >>> a, b = ps.from_arrays(np.arange(2)), ps.from_arrays(np.arange(2) * 10)
     >>> [(int(x), int(y)) for x, y in ps.zip(a, b)]
     [(0, 0), (1, 10)]
+    >>> next(iter(ps.zip({"x": a, "y": b}).batch(2)))["y"].tolist()
+    [0, 10]
     """
+    names = None
+    if len(datasets) == 1 and isinstance(datasets[0], Mapping):
+        named = datasets[0]
+        for name in named:
+            if not isinstance(name, str):
+                raise TypeError(f"the names of zip's datasets must be str, got {name!r}.")
+        names = tuple(sorted(named))
+        datasets = tuple(named[name] for name in names)
     nodes, options = _joined("zip", datasets)
-    return Dataset(zipped(nodes, strict=strict), options)
+    return Dataset(zipped(nodes, strict=strict, names=names), options)
 
 
 def concatenate(*datasets: Dataset) -> Dataset:
@@ -233,6 +287,7 @@ def concatenate(*datasets: Dataset) -> Dataset:
     return Dataset(concatenated(nodes), options)
 
 
+@teaching
 def mix(
     datasets: Sequence[Dataset],
     *,
@@ -265,7 +320,7 @@ def mix(
     return Dataset(mixed(nodes, Mixing(numbers, checked_seed(seed), stop)), options)
 
 
-def _joined(call: str, datasets: Sequence[Dataset]) -> tuple[list[Node], Options]:
+def _joined(call: str, datasets: Sequence[Any]) -> tuple[list[Node], Options]:
     if not datasets:
         raise ValueError(f"{call} needs at least one dataset.")
     for number, dataset in builtins.enumerate(datasets):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.core import idle
 from penstock.core.arguments import local_path, one_of, whole_number
+from penstock.core.habits import teaching
 from penstock.core.lazy import lazy
 from penstock.core.rows import Node
 from penstock.core.state import StateDict
@@ -165,6 +166,7 @@ class Outlets:
         )
         writers.write(job, format)
 
+    @teaching
     def to_keras(
         self,
         *,
@@ -203,6 +205,7 @@ class Outlets:
 
         return jax_feed(self, sharding=sharding, device_memory=device_memory)
 
+    @teaching
     def to_torch(
         self, *, device: Any = None, device_memory: int | str | None = None
     ) -> "TorchFeed":

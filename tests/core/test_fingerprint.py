@@ -109,6 +109,8 @@ DIFFERENT: dict[str, list[Make]] = {
         lambda: ps.zip(rows(), rows()),
         lambda: ps.zip(rows(), rows(), rows()),
         lambda: ps.zip(rows(), rows(), strict=False),
+        lambda: ps.zip({"a": rows(), "b": rows()}),
+        lambda: ps.zip({"a": rows(), "c": rows()}),
         lambda: ps.concatenate(rows(), rows()),
     ],
     "concatenate": [

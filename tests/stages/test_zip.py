@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,23 @@ from tests.stages.conformance import (
 
 import penstock as ps
 
+
+def _swapped(row: Any) -> Any:
+    return row["b"], row["a"]
+
+
 CHAINS: dict[str, Chain] = {
     "zip": Chain(
         lambda ds: ps.zip(ds, ds.map(scaled)),
         list(zip(ROWS, MAPPED, strict=True)),
+    ),
+    "zip of a dict": Chain(
+        lambda ds: ps.zip({"b": ds.map(scaled), "a": ds}),
+        [{"a": row, "b": mapped} for row, mapped in zip(ROWS, MAPPED, strict=True)],
+    ),
+    "zip of a dict of flows": Chain(
+        lambda ds: ps.zip({"b": ds.filter(is_odd), "a": ds.filter(is_odd)}).map(_swapped),
+        [(row, row) for row in ROWS if is_odd(*row)],
     ),
     "zip to the shortest": Chain(
         lambda ds: ps.zip(ds, ds.take(4), strict=False),
@@ -44,6 +58,15 @@ def test_zip_of_unequal_flows_is_an_error_at_their_end():
     with pytest.raises(ps.LengthError, match=r"input 0 ended after 11 rows .* strict=False"):
         list(ps.zip(short, numbered()))
     assert len(list(ps.zip(short, numbered(), strict=False))) == 11
+
+
+def test_names_that_no_dict_of_rows_can_have_are_refused():
+    with pytest.raises(TypeError, match="names of zip's datasets must be str, got 1"):
+        ps.zip({1: numbered()})
+    with pytest.raises(ValueError, match="zip needs at least one dataset"):
+        ps.zip({})
+    with pytest.raises(ps.LengthError, match="got 3 rows in 'a' and 23 rows in 'b'"):
+        ps.zip({"b": numbered(), "a": numbered().take(3)})
 
 
 def generated(values: np.ndarray) -> ps.Dataset:

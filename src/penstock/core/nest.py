@@ -112,3 +112,12 @@ def field_names(structure: Structure) -> list[str]:
 def tuple_of(structures: Sequence[Structure]) -> Structure:
     """Return the structure of a tuple whose parts have these structures."""
     return optree.treespec_tuple(list(structures), none_is_leaf=True)
+
+
+def dict_of(names: Sequence[str], structures: Sequence[Structure]) -> Structure:
+    """Return the structure of a dict whose values, under these names, have these structures.
+
+    >>> field_names(dict_of(["x", "y"], [flatten(0)[1], flatten((0, 0))[1]]))
+    ['x', 'y.0', 'y.1']
+    """
+    return optree.treespec_dict(dict(zip(names, structures, strict=True)), none_is_leaf=True)

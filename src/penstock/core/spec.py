@@ -1,5 +1,6 @@
 """What a row is made of: the shape and dtype of each leaf of its nest."""
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.lib.format as npy
 
-from penstock.core.nest import flatten, unflatten
+from penstock.core.nest import Structure, flatten, unflatten
 from penstock.errors import SpecMismatchError
 
 DType = np.dtype[Any] | type[bytes] | type[str]
@@ -102,6 +103,45 @@ def spec_of(row: Any) -> Any:
     """
     leaves, structure = flatten(row)
     return unflatten(structure, [spec_of_value(leaf) for leaf in leaves])
+
+
+def declared(spec: Any) -> tuple[list[ArraySpec], Structure]:
+    """Return the leaves of a nest of specs that a user wrote, and its structure; raise if one is something else."""
+    leaves, structure = flatten(spec)
+    for leaf in leaves:
+        if not isinstance(leaf, ArraySpec):
+            raise TypeError(
+                f"spec must be a nest of ArraySpec, one for each field of a row, got {leaf!r}; {_spec_cure(leaf)}"
+            )
+    return leaves, structure
+
+
+def _spec_cure(leaf: Any) -> str:
+    """Return what to write instead: the same in our words, if it has a shape and a dtype as a tf.TensorSpec has."""
+    try:
+        dtype = leaf.dtype
+        shape = [None if size is None else int(size) for size in leaf.shape]
+        name = getattr(dtype, "name", None) or str(dtype)
+        return f"write {written(ArraySpec(shape, {'string': 'bytes'}.get(name, name)))}."
+    except (AttributeError, TypeError, ValueError):
+        return "ps.spec_of(row) makes one from an example."
+
+
+def written(spec: Any) -> str:
+    """Return a nest of specs as a user writes it.
+
+    >>> written({"x": ArraySpec((None, 3), "float32"), "y": (ArraySpec((), str),)})
+    '{"x": ps.ArraySpec((None, 3), "float32"), "y": (ps.ArraySpec((), "str"),)}'
+    """
+    if isinstance(spec, ArraySpec):
+        name = dtype_name(spec.dtype)
+        return f"ps.ArraySpec({spec.shape}, {name if name.startswith(('[', '{', '(')) else json.dumps(name)})"
+    if isinstance(spec, dict):
+        keys = (json.dumps(key) if isinstance(key, str) else repr(key) for key in spec)
+        items = (f"{key}: {written(one)}" for key, one in zip(keys, spec.values(), strict=True))
+        return "{" + ", ".join(items) + "}"
+    parts = [written(one) for one in spec]
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
 def spec_of_value(value: Any) -> ArraySpec:

@@ -12,7 +12,7 @@ from penstock.core.nest import field_names, flatten
 from penstock.core.route import Route, Tables
 from penstock.core.rows import Context, Rows, RowSet, Runs, count
 from penstock.errors import LengthError
-from penstock.sources.reading.leaves import InMemory, Leaf, leaf_of
+from penstock.sources.reading.leaves import ArrayList, InMemory, Leaf, leaf_of
 from penstock.sources.reading.read_blocks import grain_words, grains_of
 
 if TYPE_CHECKING:
@@ -100,11 +100,18 @@ def _same_length(leaves: Sequence[Leaf], names: Sequence[str]) -> int:
     first = leaves[0].num_rows
     for leaf, name in zip(leaves, names, strict=True):
         if leaf.num_rows != first:
+            least = min(first, leaf.num_rows)
+            cure = (
+                "  wrong: from_arrays((x, y))  # len(x) != len(y)\n"
+                f"  right: from_arrays((x[:{least}], y[:{least}]))  # if the first rows belong together"
+            )
+            if any(isinstance(one, ArrayList) for one in leaves):
+                cure = (
+                    "  wrong: from_arrays(([a, b], y))  # a list is one field, of which each item is a row\n"
+                    "  right: from_arrays(((a, b), y))"
+                )
             raise LengthError(
                 f"all arrays must have the same number of rows, got {first} in field {names[0]!r} "
-                f"and {leaf.num_rows} in field {name!r}.\n"
-                "  wrong: from_arrays((x, y))  # len(x) != len(y)\n"
-                f"  right: from_arrays((x[:{min(first, leaf.num_rows)}], y[:{min(first, leaf.num_rows)}]))"
-                "  # if the first rows belong together"
+                f"and {leaf.num_rows} in field {name!r}.\n{cure}"
             )
     return first

@@ -171,6 +171,12 @@ def _format(locations: Sequence[Location]) -> FormatName:
             "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
         )
         if kind is None:
+            if "tfrec" in location.name.lower():
+                raise DataError(
+                    "this is a TFRecord file",
+                    file=str(location),
+                    cure=f"Read it with ps.from_tfrecord({str(location)!r}).",
+                )
             raise DataError(
                 f"its format can't be told from {location.suffix or 'a name without an ending'!r}",
                 file=str(location),

@@ -6,6 +6,8 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from penstock._native import RowFiller
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
@@ -14,11 +16,11 @@ from penstock.core.fields import Field
 from penstock.core.nest import field_names, flatten, plain_keys
 from penstock.core.parcels import Cursor, Parcel
 from penstock.core.rows import Context, Flow, Node, rows_per_block
-from penstock.core.spec import ArraySpec
+from penstock.core.spec import ArraySpec, declared
 from penstock.core.state import cursor_parts, wrong_cursor
 from penstock.errors import FunctionError, LengthError, SpecMismatchError, StreamClosedError
 from penstock.stages.base.functions import UserFunction
-from penstock.stages.base.results import conformed
+from penstock.stages.base.results import Misfit, conformed, misfit_words
 from penstock.stages.unbatch import Unbatch
 
 _LONG = 0.02  # Seconds. Blocks get as many rows as a generator makes in this time.
@@ -34,7 +36,7 @@ def generated(
     user = UserFunction(start, "from_generator", site)
     if rows_per_item == "one":
         return GeneratorFlow(user, spec, length=length)
-    leaves, structure = flatten(spec)
+    leaves, structure = declared(spec)
     blocks = [ArraySpec((None, *leaf.shape), leaf.dtype) for leaf in leaves]
     return Unbatch().build(GeneratorFlow(user, structure.unflatten(blocks), length=None))
 
@@ -65,13 +67,7 @@ class GeneratorFlow(Flow):
     """
 
     def __init__(self, function: UserFunction, spec: Any, *, length: int | None) -> None:
-        leaves, self.structure = flatten(spec)
-        for leaf in leaves:
-            if not isinstance(leaf, ArraySpec):
-                raise TypeError(
-                    "spec must be a nest of ArraySpec, one for each field of a row, "
-                    f"got {leaf!r}; ps.spec_of(row) makes one from an example."
-                )
+        leaves, self.structure = declared(spec)
         if not leaves:
             raise ValueError("spec must have at least one field, got an empty nest.")
         self.function = function
@@ -273,11 +269,20 @@ class _Filler:
     def _checked(self, place: int, value: Any, *, copy: bool) -> Any:
         try:
             return conformed(value, self.flow.fields[place].spec, copy=copy)
+        except Misfit as error:
+            text = f"{misfit_words(error, place, self.flow.spec)}{self._batch_hint(place, value)}"
         except (TypeError, ValueError) as error:
-            name = field_names(self.flow.structure)[place]
-            raise SpecMismatchError(
-                f"{self.flow.function.describe()}, row {self.first + self.number}, field {name!r}: got {error}"
-            ) from None
+            text = str(error)
+        name = field_names(self.flow.structure)[place]
+        where = f"{self.flow.function.describe()}, row {self.first + self.number}, field {name!r}"
+        raise SpecMismatchError(f"{where}: got {text}")
+
+    def _batch_hint(self, place: int, value: Any) -> str:
+        """Return what to write if the value looks like a batch of rows."""
+        shape = np.shape(value)
+        if not shape or not self.flow.fields[place].spec.admits(shape[1:]):
+            return ""
+        return f' If it yields batches (this one of {shape[0]} rows), give rows_per_item="many".'
 
 
 def _nbytes(value: Any) -> int:

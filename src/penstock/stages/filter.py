@@ -35,6 +35,10 @@ class Filter(Stage):
     skip: bool = False
     """Whether rows that the function fails on are skipped."""
 
+    def check(self, node: Node) -> None:
+        """Raise if the function takes another number of arguments."""
+        self.function.check_arguments(node.structure)
+
     def of_rows(self, rows: Rows) -> Node:
         """Return a flow: how many rows pass is only known at the end."""
         return self.of_flow(as_flow(rows))

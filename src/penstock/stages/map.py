@@ -27,7 +27,7 @@ from penstock.core.rows import (
     plain_context,
     rows_per_block,
 )
-from penstock.core.spec import ArraySpec, spec_of_value
+from penstock.core.spec import ArraySpec, declared, spec_of_value
 from penstock.stages.base.function_flow import Piece, applied, good_places
 from penstock.stages.base.functions import BadRow, RowRandom, UserFunction, run_rows
 from penstock.stages.base.results import Results
@@ -48,6 +48,10 @@ class Map(Stage):
     spec: Any = None
     skip: bool = False
     """Whether rows that the function fails on are skipped."""
+
+    def check(self, node: Node) -> None:
+        """Raise if the function takes another number of arguments."""
+        self.function.check_arguments(node.structure, is_seeded=self.seed is not None)
 
     def of_rows(self, rows: Rows) -> Node:
         """Return the mapped rows; runs the function once unless its spec is given."""
@@ -86,10 +90,7 @@ class Map(Stage):
         return self._found(node) if self.spec is None else self._declared()
 
     def _declared(self) -> tuple[Structure, tuple[Field, ...]]:
-        leaves, structure = flatten(self.spec)
-        for leaf in leaves:
-            if not isinstance(leaf, ArraySpec):
-                raise TypeError(f"spec must be a nest of ArraySpec, got {leaf!r}.")
+        leaves, structure = declared(self.spec)
         return structure, tuple(Field(leaf) for leaf in leaves)
 
     def _found(self, node: Node) -> tuple[Structure, tuple[Field, ...]]:
@@ -106,8 +107,10 @@ class Map(Stage):
             same = next((place for place, leaf in enumerate(leaves) if leaf is value), None)
             try:
                 spec = spec_of_value(value) if same is None else node.fields[same].spec
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 hint = " Did it forget to return something?" if value is None else ""
+                if isinstance(value, list):
+                    hint = " A list is one field; for several, return a tuple: return a, b."
                 raise self.function.mismatch(where, f"{error}{hint}") from None
             nbytes = (
                 np.asarray(value).nbytes if not isinstance(value, bytes | str) else len(value) + 16
@@ -132,7 +135,8 @@ class Map(Stage):
 
         The results of good rows follow each other in `into`; bad rows are returned.
         """
-        results = Results(self.function, out.structure, out.fields, into)
+        is_declared = self.spec is not None
+        results = Results(self.function, out.structure, out.fields, into, is_declared=is_declared)
         caller = self.function.caller(node.structure)
         prepare = None
         if self.seed is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.blocks import Block
 from penstock.core.fingerprint import walk
-from penstock.core.nest import tuple_of
+from penstock.core.nest import dict_of, tuple_of
 from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.residues import Residue
 from penstock.core.route import Route, beside
@@ -17,22 +17,23 @@ from penstock.stages.base.combining import Puller, over
 from penstock.stages.base.segment import as_flow
 
 
-def zipped(nodes: Sequence[Node], *, strict: bool) -> Node:
-    """Return rows that are tuples of one row of each input."""
+def zipped(nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None = None) -> Node:
+    """Return rows that are tuples of one row of each input; with names, in their alphabetical order, dicts."""
     lengths = [node.num_rows for node in nodes]
     known = [length for length in lengths if length is not None]
     if strict and len(set(known)) > 1:
-        text = " and ".join("endless" if length == ENDLESS else str(length) for length in lengths)
+        words = ["endless" if length == ENDLESS else f"{length} rows" for length in lengths]
+        if names is not None:
+            words = [f"{word} in {name!r}" for word, name in zip(words, names, strict=True)]
         raise LengthError(
-            f"zip needs datasets of the same length, got {text} rows.\n"
+            f"zip needs datasets of the same length, got {' and '.join(words)}.\n"
             "  to stop at the shortest: ps.zip(a, b, strict=False)"
         )
     _check_orders(nodes)
     if len(known) == len(lengths) and all(isinstance(node, Rows) for node in nodes):
-        return ZippedRows(
-            [node for node in nodes if isinstance(node, Rows)], min(known), strict=strict
-        )
-    return ZippedFlow([as_flow(node) for node in nodes], nodes, strict=strict)
+        rows = [node for node in nodes if isinstance(node, Rows)]
+        return ZippedRows(rows, min(known), strict=strict, names=names)
+    return ZippedFlow([as_flow(node) for node in nodes], nodes, strict=strict, names=names)
 
 
 def _check_orders(nodes: Sequence[Node]) -> None:
@@ -58,31 +59,43 @@ def _check_orders(nodes: Sequence[Node]) -> None:
 
 class _Zipped(Node):
     strict: bool
+    names: tuple[str, ...] | None
 
-    def _join(self, nodes: Sequence[Node], *, strict: bool) -> None:
+    def _join(self, nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None) -> None:
         self.fields = tuple(field for node in nodes for field in node.fields)
-        self.structure = tuple_of([node.structure for node in nodes])
+        parts = [node.structure for node in nodes]
+        self.structure = tuple_of(parts) if names is None else dict_of(names, parts)
         self.like_all(nodes)
         self.strict = strict
+        self.names = names
 
     def describe(self) -> str:
         """Return the call that made it."""
-        return f"zip({len(self.inputs)} datasets{'' if self.strict else ', strict=False'})"
+        what = f"{len(self.inputs)} datasets" if self.names is None else ", ".join(self.names)
+        return f"zip({what}{'' if self.strict else ', strict=False'})"
 
     def fingerprint(self) -> Any:
-        """Return its name, the number of inputs, and `strict`."""
-        return ["zip", len(self.inputs), self.strict]
+        """Return its name, the number of inputs or their names, and `strict`."""
+        inputs = len(self.inputs) if self.names is None else list(self.names)
+        return ["zip", inputs, self.strict]
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
         """Return the zip of other inputs."""
-        return zipped(inputs, strict=self.strict)
+        return zipped(inputs, strict=self.strict, names=self.names)
 
 
 class ZippedRows(_Zipped, Rows):
     """Row i is (row i of a, row i of b, ...)."""
 
-    def __init__(self, nodes: Sequence[Rows], num_rows: int, *, strict: bool) -> None:
-        self._join(nodes, strict=strict)
+    def __init__(
+        self,
+        nodes: Sequence[Rows],
+        num_rows: int,
+        *,
+        strict: bool,
+        names: tuple[str, ...] | None = None,
+    ) -> None:
+        self._join(nodes, strict=strict, names=names)
         self.nodes = nodes
         self.num_rows = num_rows
 
@@ -120,8 +133,15 @@ class ZippedRows(_Zipped, Rows):
 class ZippedFlow(_Zipped, Flow):
     """Flows side by side; the cursor is the list of their cursors."""
 
-    def __init__(self, flows: Sequence[Flow], nodes: Sequence[Node], *, strict: bool) -> None:
-        self._join(nodes, strict=strict)
+    def __init__(
+        self,
+        flows: Sequence[Flow],
+        nodes: Sequence[Node],
+        *,
+        strict: bool,
+        names: tuple[str, ...] | None = None,
+    ) -> None:
+        self._join(nodes, strict=strict, names=names)
         self.flows = flows
         known = [node.num_rows for node in nodes if node.num_rows is not None]
         is_known = len(known) == len(nodes) or (0 in known and not strict)

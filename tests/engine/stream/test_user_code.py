@@ -161,7 +161,7 @@ def test_functions_of_all_kinds_have_names():
     [
         (
             lambda x: np.zeros(int(x)),
-            r"an array of shape \(1,\), but ArraySpec\(\(0,\), float64\) is declared. If it may differ",
+            r"an array of shape \(1,\), but ArraySpec\(\(0,\), float64\) was inferred from row 0. If rows may",
         ),
         (lambda x: x if x == 0 else 1.5, "dtype float64, which can't become int64 without loss"),
         (lambda x: x if x == 0 else "text", "can't become int64"),
@@ -170,11 +170,11 @@ def test_functions_of_all_kinds_have_names():
         (lambda x: {"a": x} if x == 0 else {"b": x}, "returned a nest"),
         (
             lambda x: "text" if x == 0 else 5,
-            r"ArraySpec\(\(\), int64\), but ArraySpec\(\(\), str\) is declared",
+            r"ArraySpec\(\(\), int64\), but ArraySpec\(\(\), str\) was inferred from row 0",
         ),
         (
             lambda x: "text" if x == 0 else b"bytes",
-            r"bytes\), but ArraySpec\(\(\), str\) is declared",
+            r"bytes\), but ArraySpec\(\(\), str\) was inferred from row 0",
         ),
     ],
 )

@@ -15,9 +15,9 @@ from penstock import _native
 from penstock._native import ResultCheck
 from penstock.core.blocks import Block
 from penstock.core.clock import Clock
-from penstock.core.nest import field_names, flatten, plain_keys
+from penstock.core.nest import flatten, plain_keys
 from penstock.stages.base.functions import RowRandom, array_memory
-from penstock.stages.base.results import conformed, nest_text
+from penstock.stages.base.results import conformed, misfit_text, nest_text
 from penstock.stages.map import MappedRows, locate
 
 _LARGE_NBYTES = 1 << 17  # The C library itself reuses smaller pieces of memory.
@@ -74,6 +74,7 @@ class _Call:
         if stage.seed is not None:
             self._random = RowRandom(stage.seed, epoch)
             self._call = partial(stage.seeded, node.input.structure, self._random.at(0))
+        self._is_declared = stage.spec is not None
         self._structure = node.structure
         self._specs = [field.spec for field in node.fields]
         self._is_own = _check_of(node)
@@ -119,7 +120,7 @@ class _Call:
         """Return a result that fits its spec, in memory that nobody else refers to."""
         made, structure = flatten(result)
         if structure != self._structure:
-            text = nest_text(structure, self._structure)
+            text = nest_text(structure, self._structure, is_declared=self._is_declared)
             raise self._function.mismatch(self._where(number), text)
         owned = [self._owned(number, place, value) for place, value in enumerate(made)]
         return self._structure.unflatten(owned)
@@ -129,8 +130,8 @@ class _Call:
         try:
             checked = conformed(value, spec, copy=True)
         except (TypeError, ValueError) as error:
-            name = field_names(self._structure)[place]
-            text = f"returned for field {name!r} {error}"
+            specs = self._structure.unflatten(self._specs)
+            text = misfit_text(error, place, specs, is_declared=self._is_declared)
             raise self._function.mismatch(self._where(number), text) from None
         return checked if spec.shape or spec.is_text else checked[()]
 

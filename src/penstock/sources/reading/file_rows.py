@@ -77,7 +77,8 @@ def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
                 label = f" in field {field!r}" if field else ""
                 raise SpecMismatchError(
                     f"the files of a dataset must have rows of one spec, got {mine.spec} in {first_name} "
-                    f"and {theirs.spec} in {name}{label}."
+                    f"and {theirs.spec} in {name}{label}. Files in a list follow each other; for files side by "
+                    "side, give them names: from_files({'x': 'x.npy', 'y': 'y.npy'})."
                 )
 
 

@@ -84,6 +84,8 @@ def named_features(nest: Nest, key: str | None = None) -> Iterator[tuple[str, Fe
                 "add name='...' as it is called in the file."
             )
         yield name, nest
+    elif type(nest).__name__ in _OF_TENSORFLOW:
+        raise TypeError(f"features must be penstock's own, got {nest!r}; write {_rewritten(nest)}.")
     elif isinstance(nest, dict):
         for part in sorted(nest):
             yield from named_features(nest[part], str(part))
@@ -95,6 +97,19 @@ def named_features(nest: Nest, key: str | None = None) -> Iterator[tuple[str, Fe
             "features must be FixedFeature, VarFeature or TensorFeature in dicts and tuples, "
             f"got {type(nest).__name__}."
         )
+
+
+_OF_TENSORFLOW = ("FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature", "RaggedFeature")
+
+
+def _rewritten(feature: Any) -> str:
+    """Return what to write instead of a feature of tf.io."""
+    name = getattr(feature.dtype, "name", str(feature.dtype))
+    dtype = {"string": "bytes"}.get(name, name)
+    if type(feature).__name__ == "FixedLenFeature":
+        default = "" if feature.default_value is None else f", default={feature.default_value!r}"
+        return f'ps.FixedFeature({tuple(feature.shape)}, "{dtype}"{default})'
+    return f'ps.VarFeature("{dtype}")'
 
 
 def encode_example(row: Mapping[str, Any], features: Mapping[str, Feature] | None = None) -> bytes:
@@ -213,6 +228,27 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
         "tensor_expands": f"must not grow without bounds, got one value repeated {found} times; "
         "declare its shape without None.",
     }[kind]
+
+
+def cure_of(kind: str, name: str, record: ReadableBuffer) -> str:
+    """Return what the record itself tells of a feature that is not as declared; '' if that is no help."""
+    if kind not in ("missing", "wrong_kind"):
+        return ""
+    try:
+        found = {one[0]: one for one in _native.example_features(record)}
+    except _native.RecordError:
+        return ""
+    if kind == "missing":
+        names = ", ".join(map(repr, sorted(found)[:_MOST_NAMED])) or "no features"
+        return f" The record has {names}{' and more' if len(found) > _MOST_NAMED else ''}."
+    info = found[name][3] if name in found else None
+    if info is None:
+        return ""
+    dtype = TYPE_NAMES.get(info[0], "...")
+    return f' These bytes are a serialised tensor: declare TensorFeature({info[1]}, "{dtype}").'
+
+
+_MOST_NAMED = 20
 
 
 def _features_of(record: ReadableBuffer) -> list[tuple[str, int, int, TensorInfo | None]]:

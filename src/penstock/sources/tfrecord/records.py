@@ -19,7 +19,7 @@ from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError
 from penstock.memory import Allocate, format_nbytes, hold_plain
-from penstock.sources.tfrecord.codec import ExampleCodec, describe_fault
+from penstock.sources.tfrecord.codec import ExampleCodec, cure_of, describe_fault
 from penstock.sources.tfrecord.features import Feature, TensorFeature, VarFeature, fixed_shape
 
 HEADER_NBYTES = 12
@@ -247,7 +247,12 @@ class Records:
         self, found: Found, record: int, offset: int, feature: int, kind: str, came: int
     ) -> DataError:
         problem = describe_fault(kind, came, self.codec.features[feature] if feature >= 0 else None)
-        name = f"feature '{self.codec.names[feature]}' " if feature >= 0 else ""
+        name = ""
+        if feature >= 0:
+            name = f"feature '{self.codec.names[feature]}' "
+            payload = int(found.starts[record]) + HEADER_NBYTES
+            data = found.buffer[payload : payload + int(found.lengths[record])]
+            problem += cure_of(kind, self.codec.names[feature], data)
         file, row, start = found.place(record)
         return DataError(f"{name}{problem}", file=file, offset=start + offset, row=row)
 

@@ -1,6 +1,8 @@
 """Calling the user's functions: with rows in the form they expect, and with errors that say which row."""
 
 import functools
+import inspect
+import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -86,6 +88,32 @@ class UserFunction:
             f"{self.describe()}, {self.site}{defined}"
             if self.site
             else f"{self.describe()}{defined}"
+        )
+
+    def check_arguments(self, structure: Structure, *, is_seeded: bool = False) -> None:
+        """Raise if the function can't be called with a row: rows come as tuples, dicts or single values."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return  # A compiled function need not tell.
+        is_tuple = structure.type is tuple
+        count = len(structure.children()) if is_tuple else 1
+        try:
+            signature.bind(*range(count + is_seeded))
+        except TypeError:
+            pass
+        else:
+            return
+        if is_tuple:
+            row = f"a row is a tuple of {count}, whose parts come as {count} arguments"
+        elif structure.type is dict:
+            keys = ", ".join(map(repr, itertools.islice(structure.entries(), 5)))
+            row = f"a row is a dict (with {keys}), which comes as one argument"
+        else:
+            row = "a row is a single value, which comes as one argument"
+        seeded = ", and seed= adds one, a generator of random numbers" if is_seeded else ""
+        raise TypeError(
+            f"{self._place()}, can't be called with a row: {row}{seeded}. It takes {signature}."
         )
 
     def caller(self, structure: Structure) -> Callable[[tuple[Any, ...]], Any]:

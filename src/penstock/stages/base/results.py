@@ -10,7 +10,7 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.nest import Structure, field_names, flatten, plain_keys
-from penstock.core.spec import ArraySpec, spec_of_value
+from penstock.core.spec import ArraySpec, spec_of_value, written
 from penstock.stages.base.functions import UserFunction
 
 
@@ -18,13 +18,20 @@ class Results:
     """Takes the results of a function, checks each against its spec, and puts them into a block."""
 
     def __init__(
-        self, function: UserFunction, structure: Structure, fields: Sequence[Field], out: Block
+        self,
+        function: UserFunction,
+        structure: Structure,
+        fields: Sequence[Field],
+        out: Block,
+        *,
+        is_declared: bool = True,
     ) -> None:
         self.function = function
+        self.is_declared = is_declared
+        """Whether the user gave the spec; else it is that of row 0."""
         self.structure = structure
         self.fields = fields
         self.out = out
-        self.names = field_names(structure)
         self.is_bare = structure == flatten(0)[1]
         self.lists: list[list[Any]] = [[] for _ in fields]
         self.shapes = [f.spec.shape if f.spec.is_fixed else None for f in fields]
@@ -53,7 +60,8 @@ class Results:
         else:
             leaves, structure = flatten(result)
             if structure != self.structure:
-                raise self.function.mismatch(where(), nest_text(structure, self.structure))
+                text = nest_text(structure, self.structure, is_declared=self.is_declared)
+                raise self.function.mismatch(where(), text)
         for number, value in enumerate(leaves):
             sink = self.out.sinks[number]
             if isinstance(sink, Fixed):
@@ -80,41 +88,71 @@ class Results:
     def _checked(
         self, number: int, value: Any, where: Callable[[], str], *, copy: bool = False
     ) -> Any:
-        spec = self.fields[number].spec
         try:
-            return conformed(value, spec, copy=copy)
+            return conformed(value, self.fields[number].spec, copy=copy)
         except (TypeError, ValueError) as error:
-            name = self.names[number]
-            text = f"returned for field {name!r} {error}"
-            raise self.function.mismatch(where(), text) from None
+            specs = self.structure.unflatten([field.spec for field in self.fields])
+            text = misfit_text(error, number, specs, is_declared=self.is_declared)
+        raise self.function.mismatch(where(), text)
+
+
+class Misfit(ValueError):
+    """A value that does not fit its spec: what came, and the spec that it would fit, if one would do."""
+
+    def __init__(self, came: str, want: str, fitting: ArraySpec | None, cure: str = "") -> None:
+        super().__init__(f"{came}, but {want} is declared.{cure}")
+        self.came = came
+        self.want = want
+        self.fitting = fitting
+        self.cure = cure
+
+
+def misfit_text(error: Exception, number: int, specs: Any, *, is_declared: bool) -> str:
+    """Return what is wrong with field `number` of a result, and the cure: the whole nest of specs, to be pasted."""
+    name = field_names(flatten(specs)[1])[number]
+    if not isinstance(error, Misfit):
+        return f"returned for field {name!r} {error}"
+    return (
+        f"returned for field {name!r} {misfit_words(error, number, specs, is_declared=is_declared)}"
+    )
+
+
+def misfit_words(error: Misfit, number: int, specs: Any, *, is_declared: bool = True) -> str:
+    """Return what came, what was to come and where that was said, and the nest of specs that would do."""
+    origin = "is declared" if is_declared else "was inferred from row 0"
+    cure = error.cure
+    if error.fitting is not None:
+        leaves, structure = flatten(specs)
+        leaves[number] = error.fitting
+        cure += f" If rows may be like that, give spec={written(structure.unflatten(leaves))}."
+    return f"{error.came}, but {error.want} {origin}.{cure}"
 
 
 def conformed(value: Any, spec: ArraySpec, *, copy: bool = False) -> Any:
     """Return `value` as an array (or text) that fits `spec`; raise if it does not fit safely.
 
-    With `copy`, the array is in memory that nobody else refers to.
+    With `copy`, the array is in memory that nobody else refers to. Raises Misfit, or TypeError or ValueError for
+    what is no array at all.
     """
     if not isinstance(spec.dtype, np.dtype):
         # As objects: so NumPy's own text of one width is accepted, and an empty array of any dtype.
         items = np.asarray(value, object)
         if not spec.admits(items.shape) or not all(isinstance(v, spec.dtype) for v in items.flat):
-            raise ValueError(f"{spec_of_value(value)}, but {spec} is declared.")
+            raise Misfit(str(spec_of_value(value)), str(spec), None)
         if not spec.shape:
             return items[()]
         return items.copy() if copy else items
     array = np.asarray(value)
     if not spec.admits(array.shape):
-        cure = ""
-        if len(array.shape) == len(spec.shape):
-            cure = f" If it may differ from row to row, give spec={_loosened(spec, array.shape)}."
-        raise ValueError(f"an array of shape {array.shape}, but {spec} is declared.{cure}")
+        fitting = _loosened(spec, array.shape) if len(array.shape) == len(spec.shape) else None
+        raise Misfit(f"an array of shape {array.shape}", str(spec), fitting)
     if array.dtype != spec.dtype:
         is_weak = isinstance(value, bool | int | float | complex)
         if not (is_weak and _fits(array, spec.dtype)) and not np.can_cast(array.dtype, spec.dtype):
-            raise ValueError(
-                f"dtype {array.dtype}, which can't become {spec.dtype} without loss; "
-                f"return value.astype({str(spec.dtype)!r}), or declare another spec."
-            )
+            came = f"dtype {array.dtype}, which can't become {spec.dtype} without loss"
+            cure = f" Return value.astype({str(spec.dtype)!r})."
+            fitting = ArraySpec(spec.shape, array.dtype) if array.dtype.kind in "biufc" else None
+            raise Misfit(came, str(spec), fitting, cure)
         return array.astype(spec.dtype)
     # Whatever `value` is, the array may be memory that somebody keeps: that of a tensor, say.
     return array.copy() if copy else array
@@ -133,12 +171,13 @@ def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
     return ArraySpec(sizes, spec.dtype)
 
 
-def nest_text(got: Structure, want: Structure) -> str:
+def nest_text(got: Structure, want: Structure, *, is_declared: bool = True) -> str:
     """Return the message for a result whose nest is not the declared one."""
     hint = (
         " Did it forget to return something?" if str(got) == "PyTreeSpec(None, NoneIsLeaf)" else ""
     )
-    return f"returned a nest {_plain(got)}, but {_plain(want)} is declared.{hint}"
+    origin = "is declared" if is_declared else "was inferred from row 0"
+    return f"returned a nest {_plain(got)}, but {_plain(want)} {origin}.{hint}"
 
 
 def _plain(structure: Structure) -> str:

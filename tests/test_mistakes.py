@@ -1,0 +1,186 @@
+"""The first mistakes of new users: each is an error, or a warning, that says what to write instead."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import penstock as ps
+
+X, Y = np.zeros((10, 3), np.float32), np.arange(10)
+PAIR = ps.from_arrays((X, Y))
+NAMED = ps.from_arrays({"x": X, "y": Y})
+
+
+def batches() -> Iterator[Any]:
+    """Yield batches where rows were declared."""
+    yield X[:4], Y[:4]
+
+
+ROW = (ps.ArraySpec((3,), "float32"), ps.ArraySpec((), "int64"))
+
+CALLS: dict[str, tuple[Callable[[], Any], str]] = {
+    "arrays as arguments": (
+        lambda: ps.from_arrays(X, Y),
+        r"Several arrays are one nest: from_arrays\(\(x, y\)\)",
+    ),
+    "labels by name": (lambda: ps.from_arrays(X, labels=Y), r"from_arrays\(\(x, labels\)\)"),
+    "a buffer size": (lambda: PAIR.shuffle(buffer_size=1024), r"Write shuffle\(seed=0\)"),
+    "a buffer size by position": (lambda: PAIR.shuffle(1024), r"right: ds.shuffle\(seed=0\)"),
+    "a frozen shuffle": (
+        lambda: PAIR.shuffle(reshuffle_each_iteration=False),
+        r"shuffle\(seed=0\).cache\(\) keeps the first",
+    ),
+    "parallel calls": (
+        lambda: PAIR.map(lambda x, y: x, num_parallel_calls=tf.data.AUTOTUNE),
+        r"with_options\(threads=..., processes=...\)",
+    ),
+    "parallel calls of batch": (lambda: PAIR.batch(2, num_parallel_calls=2), "found by themselves"),
+    "parallel calls by position": (
+        lambda: PAIR.map(lambda x, y: x, 4),
+        "names: map_func, seed, spec",
+    ),
+    "padded shapes": (
+        lambda: PAIR.padded_batch(4, padded_shapes=([None], [])),
+        "padded to its longest row",
+    ),
+    "a signature": (
+        lambda: ps.from_generator(batches, output_signature=ROW),
+        "write spec=, a nest of ps.ArraySpec",
+    ),
+    "types": (lambda: ps.from_generator(batches, output_types=(tf.int64,)), "write spec="),
+    "a TensorSpec": (
+        lambda: ps.from_generator(batches, tf.TensorSpec((None, 3), tf.float32)),
+        r'write ps.ArraySpec\(\(None, 3\), "float32"\)',
+    ),
+    "a TensorSpec of text": (
+        lambda: PAIR.map(lambda x, y: b"", spec=tf.TensorSpec((), tf.string)),
+        r'write ps.ArraySpec\(\(\), "bytes"\)',
+    ),
+    "no spec": (lambda: ps.from_generator(batches), r"ps.spec_of\(row\) makes it from an example"),
+    "a row where its parts come": (
+        lambda: PAIR.map(lambda row: row),
+        r"a row is a tuple of 2, whose parts come as 2 arguments. It takes \(row\)",
+    ),
+    "parts where a dict comes": (
+        lambda: NAMED.map(lambda x, y: x),
+        r"a row is a dict \(with 'x', 'y'\), which comes as one argument",
+    ),
+    "no place for the generator": (
+        lambda: PAIR.map(lambda x, y: x, seed=0),
+        "seed= adds one, a generator of random numbers",
+    ),
+    "a predicate of a row": (
+        lambda: PAIR.filter(lambda row: True),
+        "whose parts come as 2 arguments",
+    ),
+    "a list of fields": (lambda: PAIR.map(lambda x, y: [x, y]), "return a tuple: return a, b"),
+    "nothing returned": (lambda: PAIR.map(lambda x, y: None), "forget to return something"),
+    "an option misspelt": (lambda: PAIR.with_options(mem="1GB"), r"did you mean memory\?"),
+    "tf.data's name of a maker": (lambda: ps.from_tensor_slices((X, Y)), r"write ps.from_arrays"),
+    "tf.data's name of a reader": (lambda: ps.TFRecordDataset("a"), "write ps.from_tfrecord"),
+    "a method of tf.data": (lambda: PAIR.as_numpy_iterator(), "for batch in ds"),
+    "a method that is a function": (lambda: PAIR.concatenate(PAIR), r"ps.concatenate\(a, b\)"),
+    "torch's arguments": (lambda: PAIR.to_torch(batch_size=32), r"ds.batch\(32\)"),
+    "workers": (lambda: PAIR.batch(2).to_torch(num_workers=4), "found by themselves"),
+    "a list of arrays": (lambda: ps.from_arrays([X, Y]), r"are a tuple: from_arrays\(\(x, y\)\)"),
+    "a list of inputs": (
+        lambda: ps.from_arrays(([X, X], Y)),
+        r"right: from_arrays\(\(\(a, b\), y\)\)",
+    ),
+    "a feature of TensorFlow": (
+        lambda: ps.from_tfrecord(__file__, {"x": tf.io.FixedLenFeature((3,), tf.float32)}),
+        r'write ps.FixedFeature\(\(3,\), "float32"\)',
+    ),
+    "a list of TensorFlow": (
+        lambda: ps.from_tfrecord(__file__, {"x": tf.io.VarLenFeature(tf.string)}),
+        r'write ps.VarFeature\("bytes"\)',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_cannot_be_says_what_to_write(name: str) -> None:
+    call, message = CALLS[name]
+    with pytest.raises((TypeError, ValueError, AttributeError), match=message):
+        call()
+
+
+READS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a generator of batches": (
+        lambda: ps.from_generator(batches, ROW),
+        r'batches \(this one of 4 rows\), give rows_per_item="many"',
+    ),
+    "rows that differ in shape": (
+        lambda: PAIR.map(lambda x, y: (x, y) if y < 3 else (x[:2], y)),
+        r'was inferred from row 0.* spec=\(ps.ArraySpec\(\(None,\), "float32"\), ps.ArraySpec\(\(\), "int64"\)\)',
+    ),
+    "rows that differ in dtype": (
+        lambda: NAMED.map(lambda row: {"a": 1 if row["y"] < 3 else 2.5}),
+        r'inferred from row 0. Return value.astype\(\'int64\'\).*spec=\{"a": ps.ArraySpec\(\(\), "float64"\)\}',
+    ),
+    "rows that differ in their nest": (
+        lambda: PAIR.map(lambda x, y: (x, y) if y < 3 else x),
+        "was inferred from row 0",
+    ),
+    "rows that are not as declared": (
+        lambda: PAIR.map(lambda x, y: x[:2], spec=ps.ArraySpec((3,), "float32")),
+        r"is declared. If rows may be like that, give spec=ps.ArraySpec\(\(None,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("by_element", [True, False])
+@pytest.mark.parametrize("name", READS)
+def test_rows_that_cannot_be_say_what_to_write(name: str, by_element: bool) -> None:
+    """Whether rows are handed over one by one, or put into blocks."""
+    make, message = READS[name]
+    with pytest.raises(ps.SpecMismatchError, match=message):
+        list(make() if by_element else make().filter(lambda *row: True))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Return a file of one record: three floats, and the same as a serialised tensor."""
+    serialised = tf.io.serialize_tensor(X[0]).numpy()
+    features = {
+        "floats": tf.train.Feature(float_list=tf.train.FloatList(value=X[0])),
+        "tensor": tf.train.Feature(bytes_list=tf.train.BytesList(value=[serialised])),
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    path = tmp_path / "a.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example.SerializeToString())
+    return path
+
+
+def test_a_tfrecord_file_is_no_array(records: Path) -> None:
+    with pytest.raises(
+        ps.DataError, match=r"this is a TFRecord file. Read it with ps.from_tfrecord\("
+    ):
+        ps.from_files(records)
+
+
+def test_a_feature_that_is_missing_is_told_with_those_that_are_there(records: Path) -> None:
+    ds = ps.from_tfrecord(records, {"flots": ps.FixedFeature((3,), "float32")})
+    with pytest.raises(ps.DataError, match=r"'flots' must be .* The record has 'floats', 'tensor'"):
+        list(ds)
+
+
+def test_a_serialised_tensor_is_told_as_one(records: Path) -> None:
+    ds = ps.from_tfrecord(records, {"tensor": ps.FixedFeature((3,), "float32")})
+    with pytest.raises(ps.DataError, match=r'declare TensorFeature\(\(3,\), "float32"\)'):
+        list(ds)
+
+
+def test_files_of_unlike_rows_name_the_dict_that_puts_them_side_by_side(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    paths = tmp_path / "x.npy", tmp_path / "y.npy"
+    with pytest.raises(ps.SpecMismatchError, match=r"from_files\(\{'x': 'x.npy', 'y': 'y.npy'\}\)"):
+        ps.from_files(paths)
+    ds = ps.from_files({"x": paths[0], "y": paths[1]})
+    assert [int(row["y"]) for row in ds] == Y.tolist()
