@@ -20,6 +20,7 @@ from penstock.core.executors import Executor, Inline
 from penstock.core.fields import BlockLayout, Field, block_nbytes, row_nbytes
 from penstock.core.grains import Grain
 from penstock.core.nest import Structure, unflatten
+from penstock.core.padding import Padding
 from penstock.core.parcels import Cursor, Parcel
 from penstock.core.residues import Residue
 from penstock.core.resources import Resources
@@ -61,6 +62,8 @@ class Context:
     """Counts memory that a library takes for itself; raises if the budget has no room for it."""
     sizes: Sizes = field(default_factory=Sizes)
     """Where the sizes of rows are noted that differ."""
+    padding: Padding = field(default_factory=Padding)
+    """Where stages that pad count how much of what they make is padding."""
     layouts: "dict[Node, BlockLayout]" = field(default_factory=dict)
     """How the last block of each node was laid out."""
 

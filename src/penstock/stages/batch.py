@@ -63,6 +63,12 @@ class Batch(Stage):
             return True
         return num_rows is not None and num_rows % self.batch_size == 0
 
+    def rest(self, num_rows: int | None) -> int | None:
+        """Return how many rows the last batch has if it is cut short, else 0; None if nobody knows."""
+        if self.is_whole(num_rows):
+            return 0
+        return None if num_rows is None else num_rows % self.batch_size
+
     def field(self, field: Field, num_rows: int | None) -> Field:
         """Return the field of a batch of rows."""
         is_whole = self.is_whole(num_rows)
@@ -130,6 +136,7 @@ class BatchedRows(StageRows):
         grouping = Grouping(self.input, part, lengths, size, context)
         self.input.read(_rows_of(rows, size, total), grouping.rows, context)
         self.stage.finish(grouping, out)
+        context.padding.add(self, grouping.num_values, grouping.room)
 
     def route(self, epoch: int) -> Route | None:
         """Return the route of the rows, in batches; padding and batches of batches are no arithmetic."""
@@ -189,6 +196,7 @@ class BatchedFlow(StageFlow):
         grouping = Grouping(self.input, part, lengths, self.batch_size, context)
         cursors = pending.move(grouping.rows, lengths)
         self.stage.finish(grouping, block)
+        context.padding.add(self, grouping.num_values, grouping.room)
         return Parcel(block.finish(), len(lengths), cursors)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:

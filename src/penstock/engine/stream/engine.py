@@ -13,6 +13,7 @@ from penstock.core.clock import Clock
 from penstock.core.executors import Executor, Inline
 from penstock.core.fingerprint import walk
 from penstock.core.lazy import lazy
+from penstock.core.padding import Padding
 from penstock.core.parcels import Cursor, Parcel
 from penstock.core.resources import Resources
 from penstock.core.rows import Context
@@ -57,6 +58,7 @@ class Engine:
         self._plan = plan
         self.clock = Clock()
         self.skipped = Tally(plan.max_errors)
+        self.padding = Padding()
         self.resources = Resources()
         self.decisions: list[str] = []
         self.threads: Threads | None = None
@@ -115,6 +117,7 @@ class Engine:
             self._place(plan),
             self.skipped,
             self.pool.hold,
+            padding=self.padding,
         )
         for node in walk(plan.node):
             for error in node.skipped_files:

@@ -19,6 +19,21 @@ class StageTime:
 
 
 @dataclass(frozen=True, slots=True)
+class StagePadding:
+    """How much of what one stage made is padding, in the fields that it pads."""
+
+    call: str
+    num_values: int
+    """Values that are not padding."""
+    num_padding: int
+
+    @property
+    def share(self) -> float:
+        """The share of padding, from 0 to 1."""
+        return self.num_padding / (self.num_values + self.num_padding)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a stream has done so far; `print` it, or look at its fields."""
 
@@ -42,6 +57,8 @@ class Report:
     """Bad rows that were skipped, by `on_error="skip"`."""
     skipped: tuple[str, ...] = ()
     """What was wrong with the first few of them and where they are; for functions, with tracebacks."""
+    padding: tuple[StagePadding, ...] = ()
+    """The share of padding, for each stage that pads; of what was made, which may be ahead of the consumer."""
 
     @property
     def elements_per_second(self) -> float:
@@ -75,6 +92,9 @@ class Report:
             f"  memory            peak {format_nbytes(self.peak_nbytes)} of a budget of "
             f"{format_nbytes(self.budget_nbytes)}, held by the consumer {format_nbytes(self.held_nbytes)}"
         )
+        for one in self.padding:
+            total = one.num_values + one.num_padding
+            yield f"  padding           {100 * one.share:.1f} % of {total} values of {one.call}"
         for decision in self.decisions:
             yield f"  decided           {decision}"
         if self.num_skipped:

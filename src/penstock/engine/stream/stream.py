@@ -21,7 +21,7 @@ from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
 from penstock.engine.stream.agreeing import agreement_of
 from penstock.engine.stream.engine import GRACE_SECONDS, Engine
-from penstock.engine.stream.report import Report, StageTime
+from penstock.engine.stream.report import Report, StagePadding, StageTime
 from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
@@ -329,6 +329,12 @@ class Stream(Closing):
             decisions=self._engine.all_decisions(),
             num_skipped=self._engine.skipped.count,
             skipped=tuple(self._engine.skipped.first),
+            padding=tuple(
+                StagePadding(node.describe(), values, room - values)
+                for node in nodes
+                for values, room in [self._engine.padding.of(node)]
+                if room
+            ),
         )
 
     def close(self) -> None:

@@ -67,6 +67,8 @@ class Grouping:
         self.lengths = lengths
         self.batch_size = batch_size
         self.slots: Index | None = None
+        self.num_values = self.room = 0
+        """Values of ragged rows, and the values of the batches that they are in, which may be padded."""
         if bool((lengths[:-1] != batch_size).any()):
             self.slots = spans(np.arange(len(lengths)) * batch_size, lengths)
         self.beside: list[tuple[Fixed, Fixed]] = []
@@ -119,7 +121,11 @@ class Grouping:
             else:
                 values = [rows.value(row) for row in range(self.rows.num_rows)]
                 column = column_of(values, spec, sink.allocate, aligned=False)
-            sink.add(group(number, column, self.lengths, spec, sink.allocate))
+            made = group(number, column, self.lengths, spec, sink.allocate)
+            if isinstance(column, Ragged) and None in spec.shape:
+                self.num_values += int(column.shapes.prod(axis=1).sum())
+                self.room += int(made.shapes.prod(axis=1).sum())
+            sink.add(made)
 
 
 def group(column: Text | Ragged, lengths: Index, spec: ArraySpec) -> Ragged:
