@@ -1,13 +1,16 @@
 """A plain-Python model of datasets: a list of rows for each epoch, and the stages on such lists."""
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from tests.stages.bucket_by_sequence_length.model import bucketed
+from tests.stages.packing.model import joined, packed, placed
 
 import penstock as ps
 from penstock.core.nest import flatten
@@ -167,6 +170,11 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
                 "zip",
                 "concatenate",
                 "prefetch",
+                "take_while",
+                "flat_map",
+                "rebatch",
+                "bucket_by_sequence_length",
+                "pack",
             ]
         )
     )
@@ -215,6 +223,24 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
         )
     if stage == "unbatch":
         return _unbatch(ds, model)
+    if stage == "rebatch":
+        return _rebatch(draw, ds, model)
+    if stage == "take_while":
+        limit = draw(st.integers(0, 60))
+        taken = model.with_rows(
+            lambda rows, _: list(itertools.takewhile(lambda row: key(row) < limit, rows)),
+            kind="flow",
+        )
+        return ds.take_while(lambda *parts: key(parts) < limit), taken
+    if stage == "flat_map":
+        several = model.with_rows(
+            lambda rows, _: [row for row in rows for _ in range(key(row) % 3)],
+            kind="flow",
+            is_batched=False,
+        )
+        return ds.flat_map(some_of_it, spec=ds.spec), several
+    if stage in ("bucket_by_sequence_length", "pack"):
+        return _sequences(draw, ds, model, stage)
     if stage == "zip":
         other = np.arange(1000, 1060)
         zipped = model.with_rows(lambda rows, _: list(zip(rows, other, strict=False)), **flow)
@@ -222,6 +248,57 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
     if stage == "concatenate":
         return ps.concatenate(ds, ds), model.with_rows(lambda rows, _: rows + rows, **flow)
     return ds.prefetch(draw(st.integers(0, 3))), model
+
+
+def some_of_it(*parts: Any) -> Iterator[Any]:
+    """A function for flat_map: a row none, one or two times."""
+    yield from [parts[0] if len(parts) == 1 else parts] * (key(parts) % 3)
+
+
+def tokens_of(*parts: Any) -> Any:
+    """A row as a sequence: its length and its values follow from the key of the row."""
+    number = key(parts)
+    return {"tokens": np.arange(number % 7) + number}
+
+
+TOKENS = {"tokens": ps.ArraySpec((None,), "int64")}
+
+
+def _sequences(
+    draw: st.DrawFn, ds: ps.Dataset, model: Model, stage: str
+) -> tuple[ps.Dataset, Model]:
+    """Make sequences of the rows, and put them into buckets, or pack them."""
+    ds = ds.map(tokens_of, spec=TOKENS)
+    size = draw(st.integers(1, 4))
+
+    def sequences(rows: list[Row]) -> list[Row]:
+        return [tokens_of(*(row if type(row) is tuple else (row,))) for row in rows]
+
+    if stage == "pack":
+        method = draw(st.sampled_from(["first_fit", "concat"]))
+
+        def pack(rows: list[Row], _: int) -> list[Row]:
+            made = sequences(rows)
+            lengths = [len(row["tokens"]) for row in made]
+            bins = joined(lengths, 8) if method == "concat" else placed(lengths, 8, size)
+            return packed(made, bins, 8)
+
+        packs = ds.pack(8, bins=size, method=method)
+        return packs, model.with_rows(pack, kind="flow", is_batched=False)
+    by = draw(st.sampled_from(["tokens", lambda row: len(row["tokens"])]))
+    return ds.bucket_by_sequence_length(by, [2, 5], [3, size, 2]), model.with_rows(
+        lambda rows, _: bucketed(sequences(rows), [2, 5], [3, size, 2]),
+        kind="flow",
+        is_batched=True,
+    )
+
+
+def _rebatch(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
+    unbatched, rows = _unbatch(ds, model)
+    if unbatched is ds or any(None in spec.shape for spec in flatten(unbatched.spec)[0]):
+        return ds, model
+    size, drop = draw(st.integers(1, 7)), draw(st.booleans())
+    return ds.rebatch(size, drop_remainder=drop), batch(rows, size, drop=drop)
 
 
 def _unbatch(ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
@@ -312,8 +389,13 @@ def any_source(rng: random.Random, folder: Path) -> ps.Dataset:
     return ps.from_arrays((x, np.arange(count)))
 
 
-def any_chain(rng: random.Random, folder: Path) -> tuple[ps.Dataset, str]:
-    """A random chain of stages with arguments of any size, over any source; and what it is."""
+def any_chain(
+    rng: random.Random, folder: Path, *, regroups: bool = False
+) -> tuple[ps.Dataset, str]:
+    """A random chain of stages with arguments of any size, over any source; and what it is.
+
+    With `regroups`, every other stage is one of those that regroup rows.
+    """
     ds = any_source(rng, folder)
     stages: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
         "shuffle": lambda ds: ds.shuffle(seed=rng.randint(0, 3), exact=rng.random() < 0.2),
@@ -339,12 +421,40 @@ def any_chain(rng: random.Random, folder: Path) -> tuple[ps.Dataset, str]:
         "mix": lambda ds: ps.mix([ds, ds], weights=[1, 2]),
         "concatenate": lambda ds: ps.concatenate(ds, ds),
     }
-    for _ in range(rng.randint(0, 5)):
+    regrouping: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+        "take_while": lambda ds: ds.take_while(lambda *row: True),
+        "rebatch": lambda ds: ds.rebatch(rng.choice([1, 3, 32])),
+        "flat_map": lambda ds: ds.flat_map(_twice, spec=ds.spec),
+        "buckets": lambda ds: ds.bucket_by_sequence_length(
+            rng.choice([_length, "0", "value"]), [3, 30, 300], [rng.choice([1, 3, 32]), 8, 4, 2]
+        ),
+        "pack": lambda ds: _of_one_field(ds).pack(
+            rng.choice([64, 4000]), bins=rng.choice([1, 8]), long="split"
+        ),
+        "concat": lambda ds: _of_one_field(ds).pack(rng.choice([64, 4000]), method="concat"),
+    }
+    for number in range(rng.randint(0, 5)):
+        some = regrouping if regroups and number % 2 else stages
         try:
-            ds = stages[rng.choice(sorted(stages))](ds)
+            ds = some[rng.choice(sorted(some))](ds)
         except (TypeError, ValueError):  # This stage can't follow.
             continue
     return ds, str(ds.explain())
+
+
+def _twice(*row: Any) -> Any:
+    return [row[0] if len(row) == 1 else row] * 2
+
+
+def _of_one_field(ds: ps.Dataset) -> ps.Dataset:
+    if len(flatten(ds.spec)[0]) != 1:
+        raise ValueError("fields may differ in length")
+    return ds
+
+
+def _length(*row: Any) -> int:
+    leaf = flatten(row)[0][-1]
+    return len(leaf) if isinstance(leaf, str | bytes) else int(np.size(leaf))
 
 
 def _has_uneven_length(*row: Any) -> bool:

@@ -24,6 +24,7 @@ LAYERS = [
     {"engine"},
     {"writers"},
     {"outlets", "tfrecord"},
+    {"regrouping"},
     {"dataset"},
     {"makers"},
     {"feeds", "cli"},

@@ -64,7 +64,7 @@ def assert_agree(ours: ps.Dataset, theirs: Any) -> None:
 
 
 STAGES = ["batch", "take", "skip", "repeat", "shard", "enumerate", "zip", "concatenate"]
-STAGES += ["map", "filter", "cache", "unbatch", "prefetch"]
+STAGES += ["map", "filter", "cache", "unbatch", "prefetch", "rebatch", "take_while", "flat_map"]
 
 
 def apply(
@@ -86,6 +86,22 @@ def apply(
         if depth == 0:
             return ours, theirs, depth
         return ours.unbatch(), theirs.unbatch(), depth - 1
+    if stage == "rebatch":
+        if depth == 0 or any(None in spec.shape[1:] for spec in flatten(ours.spec)[0]):
+            return ours, theirs, depth
+        size, drop = draw(st.integers(1, 5)), draw(st.booleans())
+        again = theirs.unbatch().batch(size, drop_remainder=drop)
+        if draw(st.booleans()):
+            again = theirs.rebatch(size, drop_remainder=drop)
+        return ours.rebatch(size, drop_remainder=drop), again, depth
+    if stage == "take_while":
+        few = theirs.take_while(
+            lambda row: tf.cast(tf.reshape(tf.nest.flatten(row)[0], (-1,))[0], tf.float32) < 9.0
+        )
+        return ours.take_while(lambda row: bool(np.ravel(flatten(row)[0][0])[0] < 9)), few, depth
+    if stage == "flat_map":
+        twice = theirs.flat_map(lambda row: tf.data.Dataset.from_tensors(row).repeat(2))
+        return ours.flat_map(lambda row: [row, row], spec=ours.spec), twice, depth
     if stage in ("take", "skip"):
         count = draw(st.integers(-1, 12))
         return getattr(ours, stage)(count), getattr(theirs, stage)(count), depth

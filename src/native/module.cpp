@@ -17,6 +17,7 @@ void bind_inflate(nanobind::module_& m);
 void bind_hdf5_filters(nanobind::module_& m);
 void bind_lines(nanobind::module_& m);
 void bind_text_objects(nanobind::module_& m);
+void bind_first_fit(nanobind::module_& m);
 }  // namespace penstock
 
 NB_MODULE(_native, m) {
@@ -38,4 +39,5 @@ NB_MODULE(_native, m) {
   penstock::bind_hdf5_filters(m);
   penstock::bind_lines(m);
   penstock::bind_text_objects(m);
+  penstock::bind_first_fit(m);
 }

@@ -155,6 +155,27 @@ class Jobs:
     def seconds(self) -> tuple[float, float]:
         """What all jobs took so far, and what of that on a core."""
 
+def first_fit(
+    lengths: npt.NDArray[np.int64],
+    capacity: int,
+    most_bins: int,
+    fills: npt.NDArray[np.int64],
+    bins: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    closed: npt.NDArray[np.int64],
+    came: npt.NDArray[np.int64],
+) -> tuple[int, int]:
+    """Put each length into the first open bin with room for it; return how many bins closed, and how many there were.
+
+    Bins 0, 1, ... are open at first, and filled up to `fills`; new ones get the next numbers. Where none has room and
+    `most_bins` are open, the fullest closes, the oldest of several. A bin that is full closes at once. `bins` and
+    `offsets` get where each length goes, `closed` the numbers of the bins that closed, in order, and `came` how many
+    lengths were placed by then: both are twice as long as `lengths`.
+
+    Raises:
+        ValueError: A length is less than 1 or more than `capacity`, or an argument is not as it must be.
+    """
+
 def gather_spans(
     source: npt.NDArray[np.uint8] | ReadableBuffer,
     starts: npt.NDArray[np.int64],

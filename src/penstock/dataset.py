@@ -11,10 +11,9 @@ from penstock.core.seeds import checked_seed
 from penstock.engine.plan import Options
 from penstock.errors import user_site, user_sites, warn_user
 from penstock.memory import parse_nbytes
-from penstock.outlets import Outlets
 from penstock.ranks.found import find_rank
+from penstock.regrouping import Regrouping
 from penstock.stages.base.functions import UserFunction
-from penstock.stages.base.stage import Stage
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache
 from penstock.stages.enumerate import Enumerate
@@ -39,7 +38,7 @@ else:
     distribute = lazy("penstock.stages.distribute")
 
 
-class Dataset(Outlets):
+class Dataset(Regrouping):
     """Rows, and a chain of stages. Immutable: every method returns a new one and reads nothing.
 
     >>> import numpy as np, penstock as ps
@@ -411,11 +410,6 @@ class Dataset(Outlets):
         )
         node = self.node if on_error is None else self.node.with_errors(on_error)
         return Dataset(node, self.options.updated(options))
-
-    def _with(self, stage: Stage) -> "Dataset":
-        node = stage.build(self.node)
-        on_error = self.options.on_error
-        return Dataset(node if on_error is None else node.with_errors(on_error), self.options)
 
 
 _sites: Counter[str] = Counter()

@@ -68,6 +68,49 @@ DIFFERENT: dict[str, list[Make]] = {
         lambda: ragged().padded_batch(4, padding_values=-1),
         lambda: ragged().padded_batch(4, lengths=True),
     ],
+    "rebatch": [
+        lambda: ragged().padded_batch(4).rebatch(2),
+        lambda: ragged().padded_batch(4).rebatch(4),
+        lambda: ragged().padded_batch(4).rebatch(2, drop_remainder=True),
+        lambda: ragged().padded_batch(4).unbatch().padded_batch(2),
+        lambda: rows().batch(4).rebatch(2),
+        lambda: rows().batch(4).rebatch(3),
+    ],
+    "bucket_by_sequence_length": [
+        lambda: ragged().bucket_by_sequence_length("value", [2], [2, 3]),
+        lambda: ragged().bucket_by_sequence_length(len, [2], [2, 3]),
+        lambda: ragged().bucket_by_sequence_length(sum, [2], [2, 3]),
+        lambda: ragged().bucket_by_sequence_length("value", [3], [2, 3]),
+        lambda: ragged().bucket_by_sequence_length("value", [2], [3, 3]),
+        lambda: ragged().bucket_by_sequence_length("value", [2], [2, 3], padded_shapes=[9]),
+        lambda: ragged().bucket_by_sequence_length("value", [2], [2, 3], padding_values=1),
+        lambda: ragged().bucket_by_sequence_length(
+            "value", [4], [2, 3], pad_to_bucket_boundary=True
+        ),
+        lambda: ragged().bucket_by_sequence_length("value", [4], [2, 3]),
+        lambda: ragged().bucket_by_sequence_length("value", [2], [2, 3], no_padding=True),
+        lambda: ragged().bucket_by_sequence_length("value", [2], [2, 3], drop_remainder=True),
+    ],
+    "pack": [
+        lambda: ragged().pack(8),
+        lambda: ragged().pack(9),
+        lambda: ragged().pack(8, bins=3),
+        lambda: ragged().pack(8, long="split"),
+        lambda: ragged().pack(8, long="truncate"),
+        lambda: ragged().pack(8, method="concat"),
+        lambda: ragged().pack(8, padding_values=1),
+        lambda: ragged().pack(8, drop_remainder=True),
+    ],
+    "take_while": [
+        lambda: rows().take_while(is_even),
+        lambda: rows().take_while(is_odd),
+        lambda: rows().filter(is_odd),
+    ],
+    "flat_map": [
+        lambda: rows().flat_map(double, spec=INT),
+        lambda: rows().flat_map(triple, spec=INT),
+        lambda: rows().map(triple, spec=INT),
+    ],
     "distribute": [
         lambda: rows().batch(8).distribute(rank=1, world=2, uneven="pad"),
         lambda: rows().batch(8).distribute(rank=1, world=2, uneven="drop"),
@@ -155,7 +198,9 @@ def test_every_stage_is_in_the_table():
     def names(kind: type) -> set[str]:
         return {kind.__name__} | {name for one in kind.__subclasses__() for name in names(one)}
 
-    stages = {name for name in names(Stage) if name not in ("Stage", "Stutter")}
+    # Buckets and Lengths are parts of bucket_by_sequence_length.
+    others = ("Stage", "Stutter", "Buckets", "Lengths")
+    stages = {name for name in names(Stage) if name not in others}
     camel = {"".join(word.title() for word in call.split("_")) for call in called}
     assert stages <= camel
 
@@ -242,7 +287,7 @@ def test_every_function_of_the_users_is_evidence():
                 if any(isinstance(getattr(one, "function", None), UserFunction) for one in holders):
                     assert [one.kind for one in node.evidence()] == ["code"]
                     seen.add(node.describe().partition("(")[0])
-    assert seen == {"map", "filter", "from_generator"}
+    assert seen == {"map", "filter", "from_generator", "lengths", "take_while", "flat_map"}
 
 
 def test_what_is_proven_by_values_changes_with_them():

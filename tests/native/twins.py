@@ -141,3 +141,25 @@ def runs(data, separator, quote, most, is_last=True):
         elif ends:
             ends[-1] = len(data)
     return ends, contents
+
+
+def first_fit(lengths, capacity, most_bins, fills):
+    """The bin and the offset of each length, and the bins that closed with how many lengths were placed by then."""
+    open_bins = dict(enumerate(fills))
+    count = len(fills)
+    placed, closed = [], []
+    for index, length in enumerate(lengths):
+        bin_ = next((b for b, fill in open_bins.items() if fill + length <= capacity), None)
+        if bin_ is None:
+            if len(open_bins) == most_bins:
+                fullest = max(open_bins, key=open_bins.get)
+                closed.append((fullest, index))
+                del open_bins[fullest]
+            bin_, count = count, count + 1
+            open_bins[bin_] = 0
+        placed.append((bin_, open_bins[bin_]))
+        open_bins[bin_] += length
+        if open_bins[bin_] == capacity:
+            closed.append((bin_, index + 1))
+            del open_bins[bin_]
+    return placed, closed, count

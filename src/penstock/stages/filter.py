@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.core.arrays import Index
+from penstock.core.arrays import Array, Index
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.evidence import Evidence
@@ -31,6 +31,10 @@ ANSWER_STRUCTURE = flatten(0)[1]
 class Filter(Stage):
     """The rows for which `function` is true."""
 
+    answers: ClassVar[tuple[Field, ...]] = ANSWERS
+    """The fields of the function's answer for a row."""
+    plain_types: ClassVar[tuple[type, ...]] = (bool, np.bool_)
+    """What an answer is that need not be looked at."""
     function: UserFunction
     skip: bool = False
     """Whether rows that the function fails on are skipped."""
@@ -68,10 +72,11 @@ class Filter(Stage):
         column = into.sinks[0]
         assert isinstance(column, Fixed)
         answers = column.rows
+        plain_types = self.plain_types
 
         def put(place: int, answer: Any, where: Callable[[], str]) -> None:
-            if not isinstance(answer, bool | np.bool_):
-                answer = self._truth(answer, where)
+            if not isinstance(answer, plain_types):
+                answer = self.checked(answer, where)
             answers[place] = answer
 
         numbers = rows.tolist()
@@ -85,7 +90,8 @@ class Filter(Stage):
             skip=self.skip,
         )
 
-    def _truth(self, answer: Any, where: Callable[[], str]) -> bool:
+    def checked(self, answer: Any, where: Callable[[], str]) -> Any:
+        """Return an answer as what it must be; raise if it can't be that."""
         array = np.asarray(answer)
         if array.shape != () or array.dtype.kind not in "biu":
             text = f"must return one True or False, got {type(answer).__name__}: {answer!r:.60}."
@@ -123,29 +129,31 @@ class FilteredFlow(StageFlow):
         """Yield the rows of each parcel that pass; the function is called ahead, in parallel."""
 
         def apply(piece: Piece) -> tuple[Parcel, list[BadRow]]:
-            passing, bad = self._passing(piece, context)
+            good, answers, bad = self.ask(piece, context)
+            passing = good[answers]
             block = context.block(self, len(passing))
             block.copy_from(piece.parcel.block, piece.start + passing)
             return Parcel(block.finish(), len(passing), piece.cursor_after(passing)), bad
 
         return applied(self, apply, cursor, context)
 
-    def _passing(self, piece: Piece, context: Context) -> tuple[Index, list[BadRow]]:
-        answers = allocate_block(ANSWERS, piece.size, allocate_plain, aligned=False)
+    def ask(self, piece: Piece, context: Context) -> tuple[Index, Array, list[BadRow]]:
+        """Return the places of the good rows of a piece, the function's answers for these, and the bad rows."""
+        answers = allocate_block(self.stage.answers, piece.size, allocate_plain, aligned=False)
         remote = context.placement.get(id(self))
         if remote is not None:
             parcel = piece.parcel.block
             bad = remote.run_block(parcel, piece.start, piece.rows, answers, context)
         else:
             # A copy, as in a worker process: what the function does to its row must not reach those that pass.
-            shown = context.block(self, piece.size)
+            shown = context.block(self.input, piece.size)
             piece.copy_to(shown)
             elements = shown.finish().leaves(piece.size)
             bad = self.stage.apply(self.inputs[0], elements, piece.rows, self, answers, context)
         good = good_places(piece.size, bad)
         (column,) = answers.finish().columns
         assert isinstance(column, Fixed)
-        return good[column.rows[: len(good)]], bad
+        return good, column.rows[: len(good)], bad
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input holds, its blocks in flight, what the function sees, and the rows that passed."""

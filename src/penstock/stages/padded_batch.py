@@ -1,7 +1,7 @@
 """padded_batch: rows whose shapes differ, stacked after padding them to the longest of the batch."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import Structure, field_names, flatten, tuple_of, unflatten
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec, dtype_name
+from penstock.errors import SpecMismatchError
 from penstock.memory import Allocate
 from penstock.stages.base.grouping import Grouping
 from penstock.stages.base.pending import Pending
@@ -34,7 +35,7 @@ class PaddedBatch(Batch):
     def build(self, node: Node) -> Node:
         """Return the rows in padded batches."""
         # Not super(): without arguments it fails here, since a dataclass with slots is a new class.
-        return Batch.build(replace(self, pads=_pads(self.pad, node)), node)
+        return Batch.build(replace(self, pads=find_pads(self.pad, node)), node)
 
     def check(self, node: Node) -> None:
         """Raise if lengths are asked for, and no field has rows of different lengths."""
@@ -111,7 +112,7 @@ class PaddedBatch(Batch):
         if None not in spec.shape:
             return Batch.group(self, number, rows, lengths, spec, allocate)
         assert isinstance(rows, Ragged)
-        return padded(rows, lengths, spec, self.pads[number], allocate)
+        return padded(rows, lengths, self.pads[number], allocate)
 
     def describe(self) -> str:
         """Return the call that made it."""
@@ -126,12 +127,12 @@ class PaddedBatch(Batch):
             "padded_batch",
             self.batch_size,
             self.drop_remainder,
-            [_pad_to_json(pad) for pad in self.pads],
+            [pad_to_json(pad) for pad in self.pads],
             self.lengths,
         ]
 
 
-def _pad_to_json(pad: Any) -> Any:
+def pad_to_json(pad: Any) -> Any:
     """Return the padding of one field as JSON, in a form that does not depend on the version of NumPy."""
     if pad is None or isinstance(pad, str):
         return pad
@@ -142,12 +143,32 @@ def _open_axes(spec: ArraySpec) -> list[int]:
     return [axis for axis, size in enumerate(spec.shape) if size is None]
 
 
-def padded(rows: Ragged, lengths: Index, spec: ArraySpec, pad: Any, allocate: Allocate) -> Ragged:
-    """Return batches of `lengths` rows, each padded at its end to the largest shape of its batch."""
+def padded(
+    rows: Ragged,
+    lengths: Index,
+    pad: Any,
+    allocate: Allocate,
+    *,
+    targets: Index | None = None,
+    call: str = "",
+) -> Ragged:
+    """Return batches of `lengths` rows, each padded at its end to the largest shape of its batch.
+
+    `targets` is the shape that the rows of each batch are padded to instead, -1 where it is that of the largest; `call`
+    says in an error who wanted that.
+    """
     firsts = np.cumsum(lengths) - lengths
-    shapes = np.concatenate(
-        [lengths[:, None], np.maximum.reduceat(rows.shapes, firsts, axis=0)], axis=1
-    )
+    largest = np.maximum.reduceat(rows.shapes, firsts, axis=0)
+    if targets is not None:
+        bad = np.flatnonzero(((targets >= 0) & (largest > targets)).any(axis=1))
+        if len(bad):
+            size = tuple(largest[bad[0]].tolist())
+            shown = tuple(None if one < 0 else one for one in targets[bad[0]].tolist())
+            raise SpecMismatchError(
+                f"{call} has a row of shape {size}, larger than {shown}, which rows are padded to."
+            )
+        largest = np.maximum(largest, targets)
+    shapes = np.concatenate([lengths[:, None], largest], axis=1)
     sizes = shapes.prod(axis=1)
     places = np.repeat(np.arange(len(lengths)), lengths)
     within = np.arange(len(rows)) - firsts[places]
@@ -159,24 +180,24 @@ def padded(rows: Ragged, lengths: Index, spec: ArraySpec, pad: Any, allocate: Al
         numbers = Ragged(np.arange(len(texts)), rows.starts, rows.shapes)
         starts = starts_of(sizes, 1, aligned=False)
         index = np.full(int(sizes.sum()), len(texts) - 1)
-        _copy_rows(numbers, index, starts[places] + within * room.prod(axis=1), room, spec)
+        _copy_rows(numbers, index, starts[places] + within * room.prod(axis=1), room)
         return Ragged(texts.take(index, allocate), starts, shapes)
     dtype = rows.values_.dtype
     starts = starts_of(sizes, dtype.itemsize, aligned=True)
     total = int(starts[-1] + sizes[-1])
     memory = typed(allocate(total * dtype.itemsize), 0, (total,), dtype)
     memory[:] = pad
-    _copy_rows(rows, memory, starts[places] + within * room.prod(axis=1), room, spec)
+    _copy_rows(rows, memory, starts[places] + within * room.prod(axis=1), room)
     return Ragged(memory, starts, shapes)
 
 
-def _copy_rows(rows: Ragged, out: Array, targets: Index, room: Index, spec: ArraySpec) -> None:
+def _copy_rows(rows: Ragged, out: Array, targets: Index, room: Index) -> None:
     """Copy row i to `out[targets[i]:]`, which has the shape `room[i]`."""
     values = rows.values_
     assert not isinstance(values, Text)
     if not out.size:
         return
-    if None not in spec.shape[1:]:
+    if bool((room[:, 1:] == rows.shapes[:, 1:]).all()):
         # Only the first axis is padded: each row stays in one piece.
         width = values.dtype.itemsize
         sizes = rows.shapes.prod(axis=1) * width
@@ -189,7 +210,19 @@ def _copy_rows(rows: Ragged, out: Array, targets: Index, room: Index, spec: Arra
         place[tuple(slice(size) for size in value.shape)] = value
 
 
-def _pads(pad: Any, node: Node) -> tuple[Any, ...]:
+def find_pads(
+    pad: Any, node: Node, targets: Sequence[tuple[int | None, ...]] | None = None
+) -> tuple[Any, ...]:
+    """Return the value that each field is padded with; None for those that are not.
+
+    Those are padded whose shape is open, or not the one of `targets`.
+    """
+    shapes = [field.spec.shape for field in node.fields]
+    is_padded = [None in shape for shape in shapes]
+    if targets is not None:
+        is_padded = [
+            shape != target or None in shape for shape, target in zip(shapes, targets, strict=True)
+        ]
     values, structure = flatten(pad)
     if structure != node.structure:
         if len(values) != 1 or structure != flatten(0)[1]:
@@ -199,8 +232,8 @@ def _pads(pad: Any, node: Node) -> tuple[Any, ...]:
         values = list(itertools.repeat(values[0], len(node.fields)))
     names = field_names(node.structure)
     return tuple(
-        _pad(value, field, name) if None in field.spec.shape else None
-        for value, field, name in zip(values, node.fields, names, strict=True)
+        _pad(value, field, name) if needs else None
+        for value, field, name, needs in zip(values, node.fields, names, is_padded, strict=True)
     )
 
 

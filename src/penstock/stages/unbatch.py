@@ -147,7 +147,7 @@ class UnbatchedFlow(StageFlow):
     def _lengths(self, parcel: Parcel) -> Index:
         lengths: Index | None = None
         for column, name in zip(parcel.block.columns, field_names(self.structure), strict=True):
-            found = _column_lengths(column, parcel.size)
+            found = column_lengths(column, parcel.size)
             if lengths is not None and not np.array_equal(lengths, found):
                 raise SpecMismatchError(
                     f"unbatch: field {name!r} has batches of other lengths than the first field: "
@@ -163,7 +163,8 @@ class UnbatchedFlow(StageFlow):
         return own + self.input.holds_nbytes(block_nbytes, ahead)
 
 
-def _column_lengths(column: Fixed | Text | Ragged, size: int) -> Index:
+def column_lengths(column: Fixed | Text | Ragged, size: int) -> Index:
+    """Return the length of the first axis of each of the first `size` rows of a column."""
     if isinstance(column, Ragged):
         return column.shapes[:size, 0]
     assert isinstance(column, Fixed)

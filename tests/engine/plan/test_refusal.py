@@ -28,10 +28,10 @@ def run(ds: ps.Dataset, memory: int | str) -> int:
     return count
 
 
-def hold_to_it(seed: int, folder: Path) -> None:
+def hold_to_it(seed: int, folder: Path, *, regroups: bool = False) -> None:
     """Run a random chain with a random budget, and with what the refusal names."""
     rng = random.Random(seed)
-    ds, text = any_chain(rng, folder)
+    ds, text = any_chain(rng, folder, regroups=regroups)
     ds = ds.with_options(threads=rng.choice([0, 1, 3]))
     memory = rng.choice([1, 1 << rng.randint(12, 24)])
     try:
@@ -58,6 +58,15 @@ def test_a_random_chain_runs_to_its_end_with_the_budget_that_its_refusal_names(
 ) -> None:
     for seed in range(30 * part, 30 * (part + 1)):
         hold_to_it(seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::penstock.PenstockWarning")
+def test_a_random_chain_that_regroups_rows_runs_with_the_budget_that_its_refusal_names(
+    tmp_path: Path,
+) -> None:
+    for seed in range(30):
+        hold_to_it(seed, tmp_path, regroups=True)
 
 
 @pytest.mark.soak

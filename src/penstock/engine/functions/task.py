@@ -17,7 +17,7 @@ from penstock.core.nest import Structure
 from penstock.core.rows import Context, Rows, RowSet, plain_context
 from penstock.errors import FunctionError, PenstockError
 from penstock.memory import ALIGNMENT, allocate_plain
-from penstock.stages.filter import ANSWER_STRUCTURE, ANSWERS, Filter, FilteredFlow
+from penstock.stages.filter import ANSWER_STRUCTURE, Filter, FilteredFlow
 from penstock.stages.map import Map, MappedFlow, MappedRows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def task_of(node: FunctionNode) -> "RowsTask":
     """Return what a worker runs for a node."""
     structure, fields = node.structure, node.fields
     if isinstance(node, FilteredFlow):
-        structure, fields = ANSWER_STRUCTURE, ANSWERS
+        structure, fields = ANSWER_STRUCTURE, node.stage.answers
     return RowsTask(node.stage, node.input.structure, node.input.fields, structure, fields)
 
 

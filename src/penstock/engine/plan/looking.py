@@ -28,6 +28,7 @@ from penstock.sources.reading.file_rows import FileRows
 from penstock.sources.reading.line_flow import LineFlow
 from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.cache.base import CacheFlow, CacheRows
+from penstock.stages.flat_map import FlatMappedFlow
 from penstock.stages.repeat import RepeatedFlow, RepeatedRows
 from penstock.stages.shard import Shard
 from penstock.stages.shuffle.stage import Shuffle
@@ -165,7 +166,7 @@ def look_at_all(
 
 def _is_open(node: Node) -> bool:
     """Return whether a node has rows of sizes that are not known from its input, or which it reads by number later."""
-    kinds = FunctionNode | UnbatchedFlow | UnbatchedRows | CacheFlow
+    kinds = FunctionNode | FlatMappedFlow | UnbatchedFlow | UnbatchedRows | CacheFlow
     makes = not node.inputs or isinstance(node, kinds)
     return makes and any(
         field.storage_shape is None and not field.tops and field.planned is None

@@ -198,9 +198,7 @@ def _last_size(node: Node) -> int:
         if at.declared is not None:
             at = at.declared
         elif isinstance(at, BatchedRows | BatchedFlow):
-            total = at.inputs[0].num_rows
-            is_known = total is not None and not at.stage.is_whole(total)
-            return total % at.stage.batch_size if total is not None and is_known else 0
+            return at.stage.rest(at.inputs[0].num_rows) or 0
         elif isinstance(at.stage, Map):
             at = at.inputs[0]
         else:

@@ -65,6 +65,12 @@ def _after(
     return [number + used, cursor_after(used)]
 
 
+class LastParcel(Parcel):
+    """A parcel after which its flow ends, though its input may have more rows."""
+
+    __slots__ = ()
+
+
 def good_places(size: int, bad: Sequence[BadRow]) -> Index:
     """Return the places, in a block of `size` rows, of those that are not bad."""
     return np.delete(np.arange(size), [row.place for row in bad]) if bad else np.arange(size)
@@ -112,6 +118,9 @@ def applied(
             context.skipped.add(row.error)
         if parcel.size:
             ready.append(parcel)
+        is_last = isinstance(parcel, LastParcel)
         del parcel  # Else this name keeps it alive, as if the consumer held it.
         while ready:
             yield ready.pop()
+        if is_last:
+            return

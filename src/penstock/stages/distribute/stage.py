@@ -111,9 +111,10 @@ class Distribute(Stage):
         for node in batches:
             total = node.inputs[0].num_rows
             size = node.stage.batch_size
+            rest = node.stage.rest(total)
             what = "may have fewer rows: how many there are is not known"
-            if total is not None:
-                what = f"has only {total % size} of {size} rows, of {total} in all"
+            if rest is not None:
+                what = f"has only {rest} of {size} rows, of {total} in all"
             raise ValueError(
                 f"distribute: the last global batch {what}. Say what becomes of it:\n"
                 '  leave it out:        .distribute(uneven="drop")\n'
@@ -167,6 +168,13 @@ def _refuse_drawn_seeds(node: Node) -> None:
 def _batches_of(node: Node) -> list[BatchedRows | BatchedFlow]:
     """Return the nodes that made the batches which a node hands on; raise if it hands on anything else."""
     if isinstance(node, _BATCHED):
+        sizes = getattr(node.stage, "sizes", ())
+        if len(set(sizes)) > 1:
+            shown = " and ".join(map(str, sorted(set(sizes))))
+            raise ValueError(
+                f"distribute needs batches of one size, and {node.describe()} gives batches of {shown} rows: give "
+                "all buckets the same size."
+            )
         return [node]
     keeps = isinstance(node, StageNode) and isinstance(node.stage, _KEEPING)
     if not node.is_batched or not node.inputs or not (keeps or len(node.inputs) > 1):
@@ -197,10 +205,10 @@ def _short_batches(node: Node) -> list[BatchedRows | BatchedFlow]:
 
 def _rests(node: Node) -> frozenset[int] | None:
     """Return how many rows short batches have; None if that is not known."""
-    found = [(one.inputs[0].num_rows, one.stage.batch_size) for one in _short_batches(node)]
-    if any(total is None for total, _ in found):
+    found = [one.stage.rest(one.inputs[0].num_rows) for one in _short_batches(node)]
+    if any(rest is None for rest in found):
         return None
-    return frozenset(total % size for total, size in found if total is not None)
+    return frozenset(rest for rest in found if rest is not None)
 
 
 def _dropping(node: Node) -> Node:
