@@ -17,6 +17,7 @@ ACROSS = {
     "test_mistakes.py",  # the first mistakes of new users
     "test_layers.py",  # who may import whom
     "test_surface.py",  # what users import and see
+    "test_coming_from.py",  # what docs/coming_from.md lists
     "test_contributing.py",  # what CONTRIBUTING.md says
     "test_conftest.py",  # the tests themselves
     "test_mirror.py",
