@@ -104,6 +104,8 @@ def from_files(
     format: "FormatName | None" = None,
     spec: Any = None,
     size: tuple[int, int] | None = None,
+    separator: str | None = None,
+    decimal: Literal[".", ","] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     verify: bool = True,
@@ -116,8 +118,8 @@ def from_files(
     CSV and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
     shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
     (`$XDG_CACHE_HOME/penstock/lines-index`) for each version of a file of 1 MB or more. What is behind a URL, or has a
-    quote that is never closed, is read forward. Cells of CSV are parsed by pyarrow where it is installed; rows of text
-    are lines without their ends.
+    quote that is never closed, or is packed (`.csv.gz`), is read forward. Cells of CSV are parsed by pyarrow where it
+    is installed; rows of text are lines without their ends. `docs/tables.md` has more of tables.
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other. A folder of
@@ -127,10 +129,14 @@ def from_files(
             for those that rows can't be read from (a single value, Python objects): a warning names them.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
             "zarr", "parquet", "arrow", "csv", "text" or "images".
-        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file.
+        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file:
+            `spec={"age": "float32"}`. The types of the others are found in the first 256 KB.
         size: The (height, width) that images are resized to: each pixel is a mean of what it stands for
             (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored: what EXIF
             says of turning them is not followed, as in tf.data and Keras.
+        separator: What stands between the cells of CSV files; by default found in their first rows (`,`, `;`, tab
+            or `|`).
+        decimal: The decimal mark of numbers in CSV files, "." or ","; by default a point.
         storage_options: What fsspec needs to know to read URLs, such as credentials. It travels with
             the dataset when that is pickled, and is never printed.
         on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,
@@ -155,6 +161,8 @@ def from_files(
         storage_options=storage_options,
         on_error=on_error,
         verify=verify,
+        separator=separator,
+        decimal=decimal,
     )
     return Dataset(node, Options())
 

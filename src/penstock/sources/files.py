@@ -38,8 +38,8 @@ FORMATS: dict[FormatName, Format] = {
     "zarr": Format((".zarr",), "zarr.arrays"),
     "parquet": Format((".parquet",), "parquet.columns"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
-    "csv": Format((".csv", ".tsv"), "csv.first_look"),
-    "text": Format((".txt",), "text"),
+    "csv": Format((".csv", ".tsv", ".csv.gz", ".tsv.gz"), "csv.first_look"),
+    "text": Format((".txt", ".txt.gz"), "text"),
     "images": Format(
         (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images.rows"
     ),
@@ -59,6 +59,8 @@ def open_files(
     storage_options: Mapping[str, Any] | None = None,
     on_error: str = "raise",
     verify: bool = True,
+    separator: str | None = None,
+    decimal: str | None = None,
 ) -> Node:
     """Return the rows of all files, one file after the other; reads their headers."""
     one_of("on_error", on_error, ("raise", "skip"))
@@ -74,6 +76,8 @@ def open_files(
         skip=on_error == "skip",
         storage_options=storage_options or {},
         verify=verify,
+        separator=separator,
+        decimal=decimal,
     )
     written = open_written(paths, request) if format in (None, "npy") else None
     if written is not None:
@@ -87,6 +91,9 @@ def open_files(
         raise ValueError(
             f"spec is for raw and CSV files: {kind} files say themselves what their rows are."
         )
+    for name, value in (("separator", separator), ("decimal", decimal)):
+        if value is not None and kind != "csv":
+            raise ValueError(f"{name} is for CSV files, got {name}={value!r} for {kind} files.")
     direct = sum(location.size for location in locations) > page_cache_room()
     module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
     node: Node = module.open_format(locations, replace(request, direct=direct))
@@ -127,8 +134,8 @@ def _without_notes(
 
     Where there are more of those than images, or files of another format, return what was found.
     """
-    notes = [one for one in found if _BY_SUFFIX.get(one.suffix) in ("text", "csv")]
-    others = [one for one in found if _BY_SUFFIX.get(one.suffix) != "images"]
+    notes = [one for one in found if _kind(one) in ("text", "csv")]
+    others = [one for one in found if _kind(one) != "images"]
     images: list[Location] = []
     if len(notes) == len(others):
         with suppress(MissingFileError):
@@ -137,7 +144,7 @@ def _without_notes(
         _warn_of_images(folder, found)
         return found
     if notes:
-        kind = _BY_SUFFIX[notes[0].suffix]
+        kind = _kind(notes[0])
         text = (
             f"{folder} is read as a folder of images, without {_names(notes)} beside them; "
             f"to read those instead, give format={kind!r}."
@@ -164,15 +171,26 @@ def _names(locations: Sequence[Location]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
+def _ending(location: Location) -> str:
+    """Return the end of a file's name: '.npy', or '.csv.gz' for a packed file."""
+    if location.suffix != ".gz":
+        return location.suffix
+    stem, dot, ending = location.name[: -len(".gz")].rpartition(".")
+    return f".{ending.lower()}.gz" if dot and stem else ".gz"
+
+
+def _kind(location: Location) -> FormatName | None:
+    """Return the format of a file by its name; None if that can't tell."""
+    return "zarr" if location.is_directory else _BY_SUFFIX.get(_ending(location))
+
+
 def _format(locations: Sequence[Location]) -> FormatName:
     found: dict[FormatName, Location] = {}
     for location in locations:
-        kind: FormatName | None = (
-            "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
-        )
+        kind = _kind(location)
         if kind is None:
             raise DataError(
-                f"its format can't be told from {location.suffix or 'a name without an ending'!r}",
+                f"its format can't be told from {_ending(location) or 'a name without an ending'!r}",
                 file=str(location),
                 cure=f"Give format=..., one of {', '.join(FORMATS)}.",
             )

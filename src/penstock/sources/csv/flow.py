@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock import _native
 from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.fields import Field
@@ -15,8 +16,10 @@ from penstock.errors import DataError
 from penstock.io.formats.lines import TEXT_NBYTES, Piece
 from penstock.io.location import Location
 from penstock.sources.csv.cells import LineOf, column_values
+from penstock.sources.csv.parsing import Parser, UnreadableError
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.line_flow import LineFlow
+from penstock.sources.reading.line_index import facts_of
 from penstock.sources.reading.parts import skipped_words
 
 _MOST_NBYTES = 2 * TEXT_NBYTES  # Under `skip`, a longer row is an unclosed quote.
@@ -45,13 +48,20 @@ class CsvFlow(LineFlow):
         self.table = table
         self.dialect = table.dialect
         self.names = names
+        places = {name: column for column, name in enumerate(table.columns)}
+        self.columns = [places[name] for name in names]
         self.structure = structure
         self.fields = fields
+        self.parser = Parser(table, self.columns, fields)
 
     def rows_of(
         self, piece: Piece, used: int, file: str, context: Context
     ) -> tuple[Block, Index | None]:
-        """Return the good rows as a block; if some are bad, each row is checked by itself."""
+        """Return the good rows as a block; what pyarrow does not read, Python looks at, row by row if one is bad."""
+        try:
+            return self._fast(piece, used, context), None
+        except UnreadableError:
+            pass
         try:
             rows = self.table.rows(piece, file)[used:]
             line_of = partial(self._line_of, piece, used, file)
@@ -62,6 +72,26 @@ class CsvFlow(LineFlow):
         rows, places = self._good_rows(piece, used, file, context)
         return self._block(rows, lambda _: piece.line, file, context), places
 
+    def _fast(self, piece: Piece, used: int, context: Context) -> Block:
+        """Return the rows of a piece as pyarrow reads them."""
+        data = np.frombuffer(piece.data, np.uint8)
+        flags, num_rows = facts_of(data, self.dialect)
+        passed = used + (self.table.has_header and piece.line == 1)
+        if flags is None or num_rows < passed:
+            raise UnreadableError
+        start = 0
+        if passed and passed < num_rows:
+            starts, stops = np.empty((2, num_rows), np.int64)
+            _native.split_lines(data, self.dialect.separator, self.dialect.quote, starts, stops)
+            start = int(starts[passed])
+        block = context.block(self, num_rows - passed)
+        if block.num_rows:
+            text = np.empty(len(data) - start + 1, np.uint8)
+            text[0] = ord("\n")
+            text[1:] = data[start:]
+            self.parser.put(text, block.num_rows, block.sinks, flags)
+        return block
+
     def _line_of(self, piece: Piece, used: int, file: str, row: int) -> int:
         return self.table.line_of(piece, row + used, file)
 
@@ -71,10 +101,14 @@ class CsvFlow(LineFlow):
         """Return a block of the values of cells."""
         block = context.block(self, len(rows))
         columns = list(zip(*rows, strict=True))
-        for name, field, sink in zip(self.names, self.fields, block.sinks, strict=True):
+        for name, column, field, sink in zip(
+            self.names, self.columns, self.fields, block.sinks, strict=True
+        ):
             if rows:
-                cells = columns[self.table.columns.index(name)]
-                sink.put(column_values(cells, field.spec, name, line_of, file))
+                found = column_values(
+                    columns[column], field.spec, name, line_of, file, self.table.decimal
+                )
+                sink.put(found)
         return block
 
     def _good_rows(
@@ -83,9 +117,10 @@ class CsvFlow(LineFlow):
         """Return the good rows of a piece after the first `used`, and their places; the others are skipped."""
 
         def check(cells: list[str], line: int) -> None:
-            for name, field in zip(self.names, self.fields, strict=True):
-                cell = cells[self.table.columns.index(name)]
-                column_values([cell], field.spec, name, lambda _: line, file)
+            for name, column, field in zip(self.names, self.columns, self.fields, strict=True):
+                column_values(
+                    [cells[column]], field.spec, name, lambda _: line, file, self.table.decimal
+                )
 
         found = self.table.parse_each(piece, file, check)[used:]
         for row in found:
@@ -98,7 +133,8 @@ class CsvFlow(LineFlow):
         """Return the bytes of the blocks under way, and of the text and cells of one piece."""
         rows = max(1, TEXT_NBYTES // max(1, len(self.table.columns)) // 2)
         block = min(self.block_nbytes(rows), 8 * TEXT_NBYTES)
-        return (ahead + 2) * block + PYTHON_NBYTES * (_MOST_NBYTES if self.skip else TEXT_NBYTES)
+        text = PYTHON_NBYTES * (_MOST_NBYTES if self.skip else TEXT_NBYTES)
+        return (ahead + 2) * block + text + self.unpacking_nbytes
 
     def choice(self) -> str:
         """Return what was found in the files."""
@@ -110,10 +146,11 @@ class CsvFlow(LineFlow):
             "names from the first line" if self.table.has_header else "no header: numbers as names"
         )
         types = f"types from the first {TEXT_NBYTES >> 10} KB, then fixed"
-        return f"{head}; {types}"
+        commas = ", decimal commas" if self.table.decimal == "," else ""
+        return f"{head}; separator {self.table.delimiter!r}{commas}; {types}"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files, and the fields."""
         files = [[location.name, location.size] for location in self.locations]
         specs = [field.spec.to_json() for field in self.fields]
-        return ["csv", files, list(self.names), specs, self.skip]
+        return ["csv", files, list(self.names), specs, self.skip, *self.table.unusual()]

@@ -32,17 +32,15 @@ class CsvRows(LineRows):
     def __init__(self, flow: CsvFlow, indexes: Sequence[LineIndex]) -> None:
         super().__init__(flow, indexes)
         self.table = flow.table
-        self.columns = [flow.table.columns.index(name) for name in flow.names]
+        self.columns = flow.columns
         counts = np.sum([one.lengths for one in indexes], axis=0)
         self.tops = length_sums(counts)
         """The bytes of the 1, 2, 4, ... longest rows in the files, and of all."""
         self.fields = tuple(self._sized(field) for field in flow.fields)
-        flags = 0
+        self.flags = 0
         for one in indexes:
-            flags |= one.flags
-        self.parser = Parser(
-            self.table.delimiter, len(self.table.columns), self.columns, self.fields, flags
-        )
+            self.flags |= one.flags
+        self.parser = Parser(self.table, self.columns, self.fields)
 
     def _sized(self, field: Field) -> Field:
         """Return the field with what is known of its size: any cell may have all of what makes a row a long one."""
@@ -63,7 +61,7 @@ class CsvRows(LineRows):
         else:
             text = self._gathered(loaded, rows, context)
         try:
-            self.parser.put(text, out.num_rows, out.sinks)
+            self.parser.put(text, out.num_rows, out.sinks, self.flags)
         except UnreadableError:
             self._put_slowly(text, as_index(rows), out, loaded, context)
 
@@ -105,7 +103,9 @@ class CsvRows(LineRows):
         """Return the values of the rows of a piece, which is not the first of its file."""
         columns = list(zip(*self.table.rows(piece, file), strict=True))
         return [
-            column_values(columns[column], field.spec, name, lambda _: piece.line, file)
+            column_values(
+                columns[column], field.spec, name, lambda _: piece.line, file, self.table.decimal
+            )
             for column, name, field in zip(self.columns, self.flow.names, self.fields, strict=True)
         ]
 
@@ -132,8 +132,8 @@ class CsvRows(LineRows):
         return self.tops[power] + num_rows if self.tops else 0
 
     def names_of_fields(self) -> list[str]:
-        """Return the names of the columns that the fields are."""
-        return list(self.flow.names)
+        """Return the names of the columns that the fields are, and what else their values depend on."""
+        return [*self.flow.names, *self.table.unusual()]
 
     def found_words(self) -> str:
         """Return what was found in the files, and who parses them."""
