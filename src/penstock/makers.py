@@ -31,11 +31,13 @@ else:
 def from_arrays(nest: Any) -> Dataset:
     """Return a dataset whose row i is element i of every array of a nest.
 
-    Nothing is copied or read.
+    Nothing is copied or read, but for a stream of Arrow batches, which is read into memory.
 
     Args:
         nest: A nest of tuples and dicts of ndarrays of any dtype, memmaps, tensors, anything with shape,
-            dtype and slicing, and lists of bytes, str or arrays.
+            dtype and slicing, lists of bytes, str or arrays, and tables: pandas and polars DataFrames and
+            Series, pyarrow Tables and arrays, whatever has the Arrow C interface. The row of a table is a
+            dict of its columns (`docs/tables.md`).
 
     >>> import numpy as np, penstock as ps
     >>> len(ps.from_arrays({"x": np.zeros((10, 3)), "y": np.zeros(10)}))
