@@ -16,12 +16,12 @@ from penstock.sources.reading.leaves import InMemory, Leaf, leaf_of
 from penstock.sources.reading.read_blocks import grain_words, grains_of
 
 if TYPE_CHECKING:
+    from penstock.sources import data_frames
     from penstock.sources import storage_arrays as opened
-    from penstock.sources import tables
 else:
     # Needed for arrays on storage and for tables only: `import penstock` does not wait for these modules.
     opened = lazy("penstock.sources.storage_arrays")
-    tables = lazy("penstock.sources.tables")
+    data_frames = lazy("penstock.sources.data_frames")
 
 
 class Arrays(Rows):
@@ -32,7 +32,7 @@ class Arrays(Rows):
         if not values:
             raise ValueError("from_arrays needs at least one array, got an empty nest.")
         if not all(isinstance(value, np.ndarray | list) for value in values):
-            values, self.structure = flatten(tables.opened(values, self.structure))
+            values, self.structure = flatten(data_frames.opened(values, self.structure))
         names = field_names(self.structure)
         self.leaves = tuple(map(_leaf, values, names))
         self.num_rows = _same_length(self.leaves, names)

@@ -21,7 +21,7 @@ from penstock.errors import DataError, FileChangedError, StateError
 from penstock.io.formats import lines
 from penstock.memory import allocate_plain
 from penstock.sources.csv import parsing, rows
-from penstock.sources.reading import line_index, line_rows
+from penstock.sources.reading import line_index, line_rows, parsed_rows
 
 CELLS = st.text(st.sampled_from('ab,"\n\r 0xné'), max_size=6)
 ROWS = st.lists(st.tuples(st.integers(-(2**31), 2**31), st.floats(width=32), CELLS), max_size=25)
@@ -33,7 +33,7 @@ def small_runs(patch: pytest.MonkeyPatch, nbytes: int) -> None:
     patch.setattr(line_rows, "RUN_NBYTES", nbytes)
     patch.setattr(line_rows, "PIECE_NBYTES", 3 * nbytes)
     patch.setattr(line_index, "PIECE_NBYTES", 2 * nbytes)
-    patch.setattr(rows, "_SLOW_NBYTES", nbytes)
+    patch.setattr(parsed_rows, "_SLOW_NBYTES", nbytes)
 
 
 def read(node: Rows, index: Any) -> list[list[Any]]:

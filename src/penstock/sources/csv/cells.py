@@ -1,16 +1,15 @@
 """From the cells of a CSV column to an array: which type they have, what is missing, and which cell is bad."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError
+from penstock.sources.reading.parsed_flow import LineOf
 
-LineOf = Callable[[int], int]
-"""The line that a row is on, by the number of the row."""
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None")
 """What stands for a number that is missing. In a column of text, these are text."""
 _MISSING = frozenset(MISSING)

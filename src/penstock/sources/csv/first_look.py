@@ -160,9 +160,7 @@ def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list
         if not request.skip:
             error.add_note(_NOTE)
             raise
-    return [
-        row.cells for row in table.parse_each(piece, file, lambda *_: None) if row.error is None
-    ]
+    return [row.raw for row in table.parse_each(piece, file, lambda *_: None) if row.error is None]
 
 
 def _text(piece: Piece, file: str) -> str:

@@ -7,22 +7,16 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.arrays import Index
 from penstock.core.blocks import Pieces, Sink
-from penstock.core.columns import Text
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.io.reader import Bytes
-from penstock.memory import Allocate
+from penstock.sources.arrow.columns import text_column
 from penstock.sources.csv.cells import MISSING, column_values
 from penstock.sources.csv.table import Table
+from penstock.sources.reading.parsed_flow import UnreadableError
 
 _TRUE, _FALSE = ["1", "true", "True", "TRUE"], ["0", "false", "False", "FALSE"]
-_CELL_NBYTES = 16  # Of each cell while it is parsed: where it begins, and its value.
-
-
-class UnreadableError(ValueError):
-    """Pyarrow can't read these rows: they are bad, or written in a way that only Python's own functions read."""
 
 
 @cache
@@ -33,11 +27,6 @@ def arrow() -> Any:
         return require("pyarrow", "reading .csv fast", "csv")
     except ImportError:
         return None
-
-
-def parsing_nbytes(num_rows: int, num_columns: int, text_nbytes: int) -> int:
-    """Return the bytes that parsing takes: copies of the text, and of the cells."""
-    return 3 * text_nbytes + _CELL_NBYTES * num_rows * (num_columns + 1)
 
 
 class Parser:
@@ -132,7 +121,7 @@ class Parser:
     def _values(self, found: Any, field: Field, sink: Sink) -> Any:
         values = found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
         if isinstance(sink, Pieces):
-            return _text(values, field.spec.dtype, sink.allocate)
+            return text_column(values, field.spec.dtype, sink.allocate)
         if arrow().types.is_string(values.type):
             return self._converted(values.to_pylist(), field)
         if values.null_count and not arrow().types.is_floating(values.type):
@@ -144,15 +133,3 @@ class Parser:
             return column_values(cells, field.spec, "", lambda _: 0, "", self.table.decimal)
         except ValueError as error:
             raise UnreadableError from error
-
-
-def _text(values: Any, kind: Any, allocate: Allocate) -> Text:
-    """Return a column of text that pyarrow made, in memory that the ledger counts."""
-    _, edges, data = values.buffers()
-    narrow = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
-    offsets: Index = narrow.astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    memory = allocate(last - first)
-    if last > first:
-        memory[: last - first] = np.frombuffer(data, np.uint8)[first:last]
-    return Text(memory, offsets - first, kind)

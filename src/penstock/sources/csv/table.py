@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.errors import DataError
 from penstock.io.formats.lines import Dialect, Piece
-from penstock.sources.csv.bad_lines import Check, ParsedLine, parse_lines
+from penstock.sources.csv.bad_lines import Check, parse_lines
+from penstock.sources.reading.parsed_flow import ParsedLine
 
 
 @dataclass(frozen=True, slots=True)
