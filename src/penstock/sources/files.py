@@ -1,6 +1,9 @@
 """from_files: finds the files and their format. Each format is read by a module of its own."""
 
+import glob
 import importlib
+import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +16,7 @@ from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.errors import DataError, MissingFileError, warn_user
 from penstock.io.local.page_cache import page_cache_room
-from penstock.io.location import Location
+from penstock.io.location import Location, without_secrets
 from penstock.io.paths import PathLike, expand, is_folder
 from penstock.shards.rows import open_written
 from penstock.sources.reading.parts import Request, left_out_words
@@ -28,7 +31,7 @@ class Format:
 
 
 FormatName = Literal[
-    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "text", "images"
+    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "jsonl", "text", "images"
 ]
 FORMATS: dict[FormatName, Format] = {
     "npy": Format((".npy",), "npy"),
@@ -39,6 +42,7 @@ FORMATS: dict[FormatName, Format] = {
     "parquet": Format((".parquet",), "parquet.columns"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
     "csv": Format((".csv", ".tsv", ".csv.gz", ".tsv.gz"), "csv.first_look"),
+    "jsonl": Format((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), "jsonl.first_look"),
     "text": Format((".txt", ".txt.gz"), "text"),
     "images": Format(
         (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images.rows"
@@ -87,9 +91,9 @@ def open_files(
     kind = _format(locations) if format is None else format
     if size is not None and kind != "images":
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
-    if spec is not None and kind not in ("raw", "csv"):
+    if spec is not None and kind not in ("raw", "csv", "jsonl"):
         raise ValueError(
-            f"spec is for raw and CSV files: {kind} files say themselves what their rows are."
+            f"spec is for raw, CSV and JSON Lines files: {kind} files say themselves what their rows are."
         )
     for name, value in (("separator", separator), ("decimal", decimal)):
         if value is not None and kind != "csv":
@@ -124,7 +128,31 @@ def _listed(
         except MissingFileError:
             pass
         raise
-    return _without_notes(str(paths), found, listed) if one_folder and format is None else found
+    if format is not None or not _is_one(paths):
+        return found
+    found = _without_notes(str(paths), found, listed) if one_folder else found
+    return _most(without_secrets(str(paths)), found)
+
+
+def _is_one(paths: PathLike | Iterable[PathLike]) -> bool:
+    """Return whether this is one path, and no glob: what it names, if that is many files, are those of a folder."""
+    return isinstance(paths, str | os.PathLike) and not glob.has_magic(os.fspath(paths))
+
+
+def _most(folder: str, found: list[Location]) -> list[Location]:
+    """Return the files of the format that most files of a folder have; a warning names the others."""
+    kinds = Counter(_kind(one) for one in found)
+    (kind, count), *others = kinds.most_common()
+    if not others or others[0][1] == count:
+        return found  # One format; or which is meant can't be told, which is an error.
+    left = [one for one in found if _kind(one) != kind]
+    which = " or ".join(f"format={other!r}" for other, _ in others)
+    text = (
+        f"{count} {kind} files of {folder} are read, and not {_names(left)} beside them; "
+        f"to read those instead, give {which}."
+    )
+    warn_user(text)
+    return [one for one in found if _kind(one) == kind]
 
 
 def _without_notes(

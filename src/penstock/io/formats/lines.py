@@ -27,8 +27,13 @@ class Dialect:
 
     @property
     def is_csv(self) -> bool:
-        """Whether there are fields, and quotes."""
+        """Whether there are fields, and quotes; blank lines are no rows then."""
         return self.separator >= 0
+
+    @property
+    def has_quotes(self) -> bool:
+        """Whether a line may go on because a quote is not closed."""
+        return self.is_csv and self.quote == ord('"')
 
 
 TEXT = Dialect()

@@ -110,7 +110,7 @@ class LineFlow(SkippableFlow):
                 f"{reader.location}: line {line} has up to {format_nbytes(nbytes)}, and reading it takes "
                 f"{format_nbytes(taken)}, more than the memory budget leaves it. "
                 f"Write with_options(memory={budget}), or more"
-                f"{', or look for a quote that is never closed' if self.dialect.is_csv else ''}.",
+                f"{', or look for a quote that is never closed' if self.dialect.has_quotes else ''}.",
                 is_final=True,
             ) from error
 
