@@ -117,22 +117,23 @@ def from_files(
     There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
     files; deflated `.npz` is read forward. Reads headers, no data.
 
-    CSV and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
+    CSV, JSON Lines and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
     shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
     (`$XDG_CACHE_HOME/penstock/lines-index`) for each version of a file of 1 MB or more. What is behind a URL, or has a
-    quote that is never closed, or is packed (`.csv.gz`), is read forward. Cells of CSV are parsed by pyarrow where it
+    quote that is never closed, or is packed (`.csv.gz`), is read forward. CSV and JSON are parsed by pyarrow where it
     is installed; rows of text are lines without their ends. `docs/tables.md` has more of tables.
 
     Args:
-        paths: A path, a list, a glob, a folder or a URL; files come one after the other. A folder of
+        paths: A path, a list, a glob, a folder or a URL; files come one after the other. Of a folder, the
+            files of the format that most of them have are read, and a warning names the others. A folder of
             images (one folder a class) gives `image` and `label`; a few notes or tables beside them are
-            left out, with a warning.
+            left out likewise.
         fields: The names of arrays or columns, as a nest like the row that is wanted; by default all, but
             for those that rows can't be read from (a single value, Python objects): a warning names them.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
-            "zarr", "parquet", "arrow", "csv", "text" or "images".
-        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file:
-            `spec={"age": "float32"}`. The types of the others are found in the first 256 KB.
+            "zarr", "parquet", "arrow", "csv", "jsonl", "text" or "images".
+        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of CSV or JSON
+            Lines: `spec={"age": "float32"}`. The types of the others are found in the first 256 KB.
         size: The (height, width) that images are resized to: each pixel is a mean of what it stands for
             (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored: what EXIF
             says of turning them is not followed, as in tf.data and Keras.
