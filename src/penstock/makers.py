@@ -117,8 +117,8 @@ def from_files(
     There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
     files; deflated `.npz` is read forward. Reads headers, no data.
 
-    CSV, JSON Lines and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
-    shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
+    CSV, JSON Lines and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a
+    length and shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
     (`$XDG_CACHE_HOME/penstock/lines-index`) for each version of a file of 1 MB or more. What is behind a URL, or has a
     quote that is never closed, or is packed (`.csv.gz`), is read forward. CSV and JSON are parsed by pyarrow where it
     is installed; rows of text are lines without their ends. `docs/tables.md` has more of tables.

@@ -277,7 +277,15 @@ def test_what_decodes_to_gigabytes_keeps_to_the_budget_or_is_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "name", ["line.txt", "skewed.parquet", "doubled.parquet", "prefixes.parquet", "text.arrow"]
+    "name",
+    [
+        "line.txt",
+        "list.jsonl",
+        "skewed.parquet",
+        "doubled.parquet",
+        "prefixes.parquet",
+        "text.arrow",
+    ],
 )
 def test_the_budget_that_a_refusal_names_will_do(tmp_path: Path, cgroup: Path, name: str) -> None:
     HUGE[name](tmp_path / name)

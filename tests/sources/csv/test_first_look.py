@@ -138,6 +138,14 @@ def test_large_whole_numbers_with_gaps_are_not_rounded_in_silence(tmp_path: Path
     with pytest.raises(DataError, match=r"line 3: column 'id' has whole numbers beyond 2\*\*53"):
         ps.from_files(tmp_path / "a.csv")
     assert rows_of(tmp_path, text, fields="id", spec={"id": str})[0] == str(2**60 + 1)
+    ds = ps.from_files(tmp_path / "a.csv", "id", on_error="skip").with_options(on_error="skip")
+    assert_same(run(ds), [np.int64(2**60 + 1)])
+
+
+def test_text_in_another_encoding_is_named_with_the_command(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("a,b\n1,2\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"a\.csv.*line 1 is not UTF-8.*iconv -f utf-16"):
+        ps.from_files(tmp_path / "a.csv")
 
 
 def test_truths_are_bool_and_dates_are_text_unless_the_spec_says_so(tmp_path: Path) -> None:

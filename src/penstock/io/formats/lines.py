@@ -13,6 +13,7 @@ TEXT_NBYTES = 1 << 18
 MOST_NBYTES = 64 << 20
 """A longer line is a quote that is never closed, or not text at all."""
 _BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # What such text begins with.
 Reserve = Callable[[int, int], Any]
 """Called with the number of a line, and the bytes of the piece that begins with it."""
 
@@ -59,11 +60,12 @@ class Piece:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = self.line + self.data.count(b"\n", 0, error.start)
+            found = "utf-16" if self.offset == 0 and self.data[:2] in _UTF_16 else "latin1"
             raise DataError(
                 f"line {line} is not UTF-8 text",
                 file=file,
                 offset=self.offset + error.start,
-                cure="Convert it first: iconv -f latin1 -t utf-8.",
+                cure=f"Convert it first: iconv -f {found} -t utf-8.",
             ) from error
 
 

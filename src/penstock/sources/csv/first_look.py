@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.fields import Field
+from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, SpecMismatchError, warn_user
 from penstock.io.formats.lines import Dialect, Piece, mark_nbytes, read_pieces
 from penstock.io.location import Location
@@ -60,9 +61,14 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | Cs
     for name, cells in zip(names, cells_of, strict=True):
         spec = specs.get(name)
         if spec is None:
-            spec = kind_of_cells(
-                cells, name, lambda row: table.line_of(first, row, file), file, table.decimal
-            )
+            try:
+                spec = kind_of_cells(
+                    cells, name, lambda row: table.line_of(first, row, file), file, table.decimal
+                )
+            except DataError:
+                if not request.skip:
+                    raise
+                spec = ArraySpec((), np.int64)  # A row without such a number will be skipped.
         elif spec.shape != ():
             raise ValueError(f"a cell of a CSV file is one value, got {spec} for column {name!r}.")
         mean = sum(map(len, cells)) // max(1, len(cells))

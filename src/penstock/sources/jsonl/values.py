@@ -26,7 +26,7 @@ def named(value: Any) -> str:
 def parse_line(data: bytes, line: int, file: str, offset: int | None = None) -> dict[str, Any]:
     """Return the object on a line, or raise a DataError that names the line."""
     try:
-        found = json.loads(data.decode("utf-8"))
+        found = json.loads(data.decode("utf-8"), parse_int=_whole if b"-0" in data else None)
     except UnicodeDecodeError as error:
         raise DataError(
             f"line {line} is not UTF-8 text", file=file, offset=offset, cure=_UNICODE_CURE
@@ -56,6 +56,17 @@ def parse_line(data: bytes, line: int, file: str, offset: int | None = None) -> 
             cure='Write {"value": ...} on each line.',
         )
     return found
+
+
+class _MinusZero(int):
+    """The whole number -0, which is -0.0 as a float: Python's own forgets that."""
+
+    def __float__(self) -> float:
+        return -0.0
+
+
+def _whole(text: str) -> int:
+    return _MinusZero() if text == "-0" else int(text)
 
 
 def lines_of(piece: Piece) -> list[tuple[int, bytes]]:
