@@ -130,6 +130,7 @@ def _scan(
                 if wanted >= MOST_NBYTES:
                     return None
                 wanted *= 2
+                del piece, buffer, scan  # Frees its memory before there is more.
                 buffer = allocate_plain(min(wanted, location.size - offset))
                 continue
             edges.append(offset + ends[:count])
