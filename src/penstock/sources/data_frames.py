@@ -41,7 +41,9 @@ def _of_arrow(value: Any, name: str) -> Any:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return column_leaf(value, name, _ARROW_FILL)
     if isinstance(value, pa.RecordBatchReader):
-        value = value.read_all()
+        value = (
+            value.read_all().combine_chunks()
+        )  # It is nobody else's: one piece is read faster than many.
     elif not isinstance(value, pa.Table):
         value = _imported(value)
     if not isinstance(value, pa.Table):

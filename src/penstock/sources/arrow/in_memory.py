@@ -1,6 +1,7 @@
 """A column of Arrow arrays that the user has in memory: read where it lies, a block at a time."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from penstock import _native
 from penstock.core.arrays import Array, Index, raw_rows
 from penstock.core.blocks import Pieces, Sink
-from penstock.core.columns import Ragged, Text
+from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field, tops_of
 from penstock.core.lazy import lazy
 from penstock.core.rows import Context, RowSet
@@ -99,6 +100,14 @@ class ArrowInMemory(Leaf):
                 self.parts.append(part)
                 if not spec.is_fixed:
                     sizes.append(_sizes(part))
+        self.raws: list[Array] = []
+        """The bytes of each chunk, if all lie as in NumPy."""
+        if (
+            spec.is_fixed
+            and Field(spec).nbytes
+            and all(isinstance(one, np.ndarray) for one in self.parts)
+        ):
+            self.raws = [raw_rows(one, 1) for one in self.parts]
         self.edges = np.cumsum([0, *lengths])
         self.num_rows = int(self.edges[-1])
         self.field = Field(spec)
@@ -151,8 +160,17 @@ class ArrowInMemory(Leaf):
         owners = np.searchsorted(self.edges[1:-1], rows, "right")
         order = np.argsort(owners, kind="stable")
         numbers, firsts = np.unique(owners[order], return_index=True)
-        for number, slots in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            self._put(self.parts[number], rows[slots] - int(self.edges[number]), sink.at(slots))
+        local = rows[order] - self.edges[owners[order]]
+        cuts = [*firsts.tolist(), len(rows)]
+        if self.raws and isinstance(sink, Fixed):
+            # There may be thousands of chunks, of which a block has a few rows each: little is done for one.
+            slots = order if sink.slots is None else sink.slots[order]
+            out = raw_rows(sink.grouped, 2)
+            for number, (first, last) in zip(numbers.tolist(), pairwise(cuts), strict=True):
+                _native.gather(self.raws[number], local[first:last], out, slots[first:last])
+            return
+        for number, (first, last) in zip(numbers.tolist(), pairwise(cuts), strict=True):
+            self._put(self.parts[number], local[first:last], sink.at(order[first:last]))
 
     def _put(self, part: Part, rows: RowSet, sink: Sink) -> None:
         if isinstance(sink, Pieces):
