@@ -108,6 +108,7 @@ class ArrowInMemory(Leaf):
             and all(isinstance(one, np.ndarray) for one in self.parts)
         ):
             self.raws = [raw_rows(one, 1) for one in self.parts]
+        self.is_text = all(isinstance(one, Text) for one in self.parts)
         self.edges = np.cumsum([0, *lengths])
         self.num_rows = int(self.edges[-1])
         self.field = Field(spec)
@@ -169,6 +170,10 @@ class ArrowInMemory(Leaf):
             for number, (first, last) in zip(numbers.tolist(), pairwise(cuts), strict=True):
                 _native.gather(self.raws[number], local[first:last], out, slots[first:last])
             return
+        if self.is_text and isinstance(sink, Pieces):
+            parts = [self.parts[number] for number in numbers.tolist()]
+            sink.add(_texts(parts, cuts, local, order, sink.allocate))
+            return
         for number, (first, last) in zip(numbers.tolist(), pairwise(cuts), strict=True):
             self._put(self.parts[number], local[first:last], sink.at(order[first:last]))
 
@@ -194,7 +199,7 @@ class ArrowInMemory(Leaf):
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of rows while they are converted."""
         if not self.field.spec.is_fixed:
-            return 2 * 8 * num_rows
+            return 6 * 8 * num_rows  # Where rows are found, and where they go.
         is_converted = any(not isinstance(part, np.ndarray) for part in self.parts)
         return 3 * num_rows * (self.field.nbytes + 8) if is_converted else 0
 
@@ -226,6 +231,28 @@ class ArrowInMemory(Leaf):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the column alone: all else is made of it."""
         return ArrowInMemory, (self.column, self.field.spec)
+
+
+def _texts(
+    parts: list[Text], cuts: list[int], rows: Index, slots: Index, allocate: Allocate
+) -> Text:
+    """Return a column whose row `slots[j]` is row `rows[j]` of part k, for j from `cuts[k]` to `cuts[k + 1]`."""
+    starts, lengths = np.empty((2, len(rows)), np.int64)
+    for part, (first, last) in zip(parts, pairwise(cuts), strict=True):
+        some = rows[first:last]
+        starts[first:last] = part.offsets[some]
+        lengths[first:last] = part.offsets[some + 1]
+    lengths -= starts
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    offsets[1 + slots] = lengths
+    np.cumsum(offsets, out=offsets)
+    targets = offsets[slots]
+    data = allocate(int(offsets[-1]))
+    for part, (first, last) in zip(parts, pairwise(cuts), strict=True):
+        _native.gather_spans(
+            part.data, starts[first:last], lengths[first:last], data, targets[first:last]
+        )
+    return Text(data, offsets, parts[0].kind)
 
 
 def column_leaf(column: Any, name: str, fill: str) -> Leaf:
