@@ -1,4 +1,4 @@
-"""W15: CSV of 11 columns in batches of 32, in file order and shuffled; and lines of text."""
+"""W15: CSV and JSON Lines of 11 columns in batches of 32, in file order and shuffled; and lines of text."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def prepare_csv(directory: Path) -> None:
         file.write(",".join(COLUMNS) + "\n")
         for number, row in enumerate(x.tolist()):
             file.write(",".join(f"{value:.4f}" for value in row) + f",{number % 10}\n")
+
+
+def prepare_json(directory: Path) -> None:
+    """Write the same rows as objects, one a line."""
+    x = np.random.default_rng(0).random((NUM_ROWS, len(COLUMNS) - 1))
+    with (directory / "rows.jsonl").open("w") as file:
+        for number, row in enumerate(x.tolist()):
+            values = "".join(f'"x{place}": {value:.4f}, ' for place, value in enumerate(row))
+            file.write(f'{{{values}"y": {number % 10}}}\n')
 
 
 def prepare_text(directory: Path) -> None:
@@ -57,19 +66,36 @@ def _csv(start, *, at_most: float | None = None) -> Round:
     )
 
 
-def _dataset(directory: Path):
+def _dataset(directory: Path, name: str):
     import penstock as ps
 
     os.environ["XDG_CACHE_HOME"] = str(directory)  # The index goes away with the data.
-    return ps.from_files(directory / "rows.csv", spec=dict.fromkeys(COLUMNS, "float32"))
+    return ps.from_files(directory / name, spec=dict.fromkeys(COLUMNS, "float32"))
 
 
-def _penstock(directory: Path) -> Round:
-    return _csv(_dataset(directory).batch(BATCH_SIZE).__iter__)
+def _penstock(directory: Path, *, name: str = "rows.csv") -> Round:
+    return _csv(_dataset(directory, name).batch(BATCH_SIZE).__iter__)
 
 
-def _penstock_shuffled(directory: Path) -> Round:
-    return _csv(_dataset(directory).shuffle(seed=0).batch(BATCH_SIZE).__iter__)
+def _penstock_shuffled(directory: Path, *, name: str = "rows.csv") -> Round:
+    return _csv(_dataset(directory, name).shuffle(seed=0).batch(BATCH_SIZE).__iter__)
+
+
+def _pyarrow_json(directory: Path) -> Round:
+    import pyarrow as pa
+    import pyarrow.json
+
+    def epoch() -> Iterable:
+        schema = pa.schema([(name, pa.float32()) for name in COLUMNS])
+        options = pa.json.ParseOptions(explicit_schema=schema)
+        for record_batch in pa.json.read_json(
+            directory / "rows.jsonl", parse_options=options
+        ).to_batches():
+            columns = [column.to_numpy() for column in record_batch.columns]
+            for start in range(0, len(columns[0]), BATCH_SIZE):
+                yield [column[start : start + BATCH_SIZE] for column in columns]
+
+    return _csv(epoch)
 
 
 def _pandas(directory: Path) -> Round:
@@ -227,6 +253,30 @@ CASES = (
             *_PEERS[:1],
         ),
         bars=(times_as_fast(0.4, "pandas"),),
+    ),
+    Case(
+        name="w15-jsonl",
+        title=f"JSON Lines, {NUM_ROWS:,} rows of 11 numbers as float32, in file order, batch 32",
+        unit="rows/s",
+        prepare=prepare_json,
+        contenders=(
+            Contender(
+                "penstock",
+                "from_files(path, spec).batch(32)",
+                partial(_penstock, name="rows.jsonl"),
+            ),
+            Contender(
+                "penstock, shuffled",
+                "from_files(path, spec).shuffle(seed=0).batch(32)",
+                partial(_penstock_shuffled, name="rows.jsonl"),
+            ),
+            Contender(
+                "pyarrow",
+                "json.read_json(explicit_schema), whole, batches of its columns",
+                _pyarrow_json,
+            ),
+        ),
+        bars=(times_as_fast(0.8, "pyarrow"),),
     ),
     *map(_text_case, LINES),
 )

@@ -142,6 +142,15 @@ def arrow(path: Path, x: np.ndarray, y: np.ndarray) -> ps.Dataset:
     return ps.from_files(path / "a.arrow", names)
 
 
+def table_in_memory(_: Path, x: np.ndarray, y: np.ndarray) -> ps.Dataset:
+    """An Arrow table in chunks of other lengths than blocks."""
+    import pyarrow as pa
+
+    columns, _, together = table(x, y)
+    chunked = pa.Table.from_batches(columns.to_batches(max_chunksize=7 * together))
+    return ps.from_arrays((tuple(chunked.columns[:-1]), chunked["y"]))
+
+
 def shards(path: Path, x: np.ndarray, y: np.ndarray) -> ps.Dataset:
     ps.from_arrays((x, y)).write(path / "shards", shards=3, overwrite=True)
     return ps.from_files(path / "shards")
@@ -213,6 +222,7 @@ LAYOUTS: dict[str, tuple[Layout, tuple[str, ...]]] = {
     "Zarr 3": (zarr_chunks(64, 10**9, 3), IN_ZARR_3),
     "Parquet": (parquet, IN_TABLES),
     "Arrow": (arrow, IN_TABLES),
+    "an Arrow table in memory": (table_in_memory, ("f4", "i8", "bool")),
     "shards": (shards, ANY),
     "TFRecord": (tfrecord, IN_RECORDS),
     "a cache on disk": (cached, PLAIN),

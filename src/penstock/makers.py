@@ -33,11 +33,13 @@ else:
 def from_arrays(nest: Any) -> Dataset:
     """Return a dataset whose row i is element i of every array of a nest.
 
-    Nothing is copied or read.
+    Nothing is copied or read, but for a stream of Arrow batches, which is read into memory.
 
     Args:
         nest: A nest of tuples and dicts of ndarrays of any dtype, memmaps, tensors, anything with shape,
-            dtype and slicing, and lists of bytes, str or arrays.
+            dtype and slicing, lists of bytes, str or arrays, and tables: pandas and polars DataFrames and
+            Series, pyarrow Tables and arrays, whatever has the Arrow C interface. The row of a table is a
+            dict of its columns (`docs/tables.md`).
 
     >>> import numpy as np, penstock as ps
     >>> len(ps.from_arrays({"x": np.zeros((10, 3)), "y": np.zeros(10)}))
@@ -108,6 +110,8 @@ def from_files(
     format: "FormatName | None" = None,
     spec: Any = None,
     size: tuple[int, int] | None = None,
+    separator: str | None = None,
+    decimal: Literal[".", ","] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     verify: bool = True,
@@ -117,26 +121,31 @@ def from_files(
     There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
     files; deflated `.npz` is read forward. Reads headers, no data.
 
-    CSV and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
-    shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
+    CSV, JSON Lines and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a
+    length and shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
     (`$XDG_CACHE_HOME/penstock/lines-index`) for each version of a file of 1 MB or more. What is behind a URL, or has a
-    quote that is never closed, is read forward. Cells of CSV are parsed by pyarrow where it is installed; rows of text
-    are lines without their ends.
+    quote that is never closed, or is packed (`.csv.gz`), is read forward. CSV and JSON are parsed by pyarrow where it
+    is installed; rows of text are lines without their ends. `docs/tables.md` has more of tables.
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other. A dict of these puts files
-            side by side, as `zip` does: `from_files({"x": "x.npy", "y": "y.npy"})`. A folder of
+            side by side, as `zip` does: `from_files({"x": "x.npy", "y": "y.npy"})`. Of a folder, the files of the
+            format that most of them have are read, and a warning names the others. A folder of
             images (one folder a class) gives `image` and `label`; a few notes or tables beside them are
-            left out, with a warning.
+            left out likewise.
         fields: The names of arrays or columns, as a nest like the row that is wanted; by default all, but
             for those that rows can't be read from (a single value, Python objects): a warning names them. For a dict
-            of paths, a dict with its names; so is `spec`.
+            of paths, a dict with its names; so is `spec`, and so may be `format`, `size`, `separator` and `decimal`.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
-            "zarr", "parquet", "arrow", "csv", "text" or "images".
-        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file.
+            "zarr", "parquet", "arrow", "csv", "jsonl", "text" or "images".
+        spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of CSV or JSON
+            Lines: `spec={"age": "float32"}`. The types of the others are found in the first 256 KB.
         size: The (height, width) that images are resized to: each pixel is a mean of what it stands for
             (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored: what EXIF
             says of turning them is not followed, as in tf.data and Keras.
+        separator: What stands between the cells of CSV files; by default found in their first rows (`,`, `;`, tab
+            or `|`).
+        decimal: The decimal mark of numbers in CSV files, "." or ","; by default a point.
         storage_options: What fsspec needs to know to read URLs, such as credentials. It travels with
             the dataset when that is pickled, and is never printed.
         on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,
@@ -158,16 +167,19 @@ def from_files(
                 "files side by side can't be skipped one by one: rows of others would stand beside the wrong ones. "
                 "Give one list of files that have all fields, or leave on_error out."
             )
-        each = _each_name(paths, fields=fields, spec=spec)
+        each = _each_name(
+            paths,
+            fields=fields,
+            spec=spec,
+            format=format,
+            size=size,
+            separator=separator,
+            decimal=decimal,
+        )
         return zip(
             {
                 name: from_files(
-                    one,
-                    format=format,
-                    size=size,
-                    storage_options=storage_options,
-                    verify=verify,
-                    **each[name],
+                    one, storage_options=storage_options, verify=verify, **each[name]
                 )
                 for name, one in paths.items()
             }
@@ -181,15 +193,24 @@ def from_files(
         storage_options=storage_options,
         on_error=on_error,
         verify=verify,
+        separator=separator,
+        decimal=decimal,
     )
     return Dataset(node, Options())
 
 
 def _each_name(paths: Mapping[str, Any], **given: Any) -> dict[str, dict[str, Any]]:
-    """Return, for each name of a dict of paths, its part of arguments that are dicts with these names."""
+    """Return, for each name of a dict of paths, its part of arguments that are dicts with these names.
+
+    A format, a size and the like may also be given once for all.
+    """
     each: dict[str, dict[str, Any]] = {name: {} for name in paths}
     for argument, value in given.items():
         if value is None:
+            continue
+        if argument not in ("fields", "spec") and not isinstance(value, Mapping):
+            for one in each.values():
+                one[argument] = value
             continue
         if not isinstance(value, Mapping) or not value.keys() <= paths.keys():
             names = ", ".join(map(repr, paths))

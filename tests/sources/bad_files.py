@@ -87,6 +87,12 @@ def write_csv(path: Path, start: int, dtype: str = "int64") -> None:
     path.write_text("\n".join([head, *rows]) + "\n")
 
 
+def write_jsonl(path: Path, start: int, dtype: str = "int64") -> None:
+    key = "y" if dtype == "int64" else "other"
+    rows = (json.dumps({key: n, "half": n / 2}) for n in range(start, start + LENGTH))
+    path.write_text("\n".join(rows) + "\n")
+
+
 def write_text(path: Path, start: int, dtype: str = "int64") -> None:
     path.write_text("".join(f"line {number}\n" for number in range(start, start + LENGTH)))
 
@@ -143,6 +149,7 @@ KINDS = {
     "parquet": Kind(".parquet", write_parquet, damage_parquet),
     "arrow": Kind(".arrow", write_arrow, damage_arrow),
     "csv": Kind(".csv", write_csv, knows_length=False),
+    "jsonl": Kind(".jsonl", write_jsonl, knows_length=False, is_mismatch_seen=False),
     "text": Kind(".txt", write_text, knows_length=False, is_mismatch_seen=False),
 }
 

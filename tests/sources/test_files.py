@@ -1,5 +1,6 @@
 """from_files: which files, which format, and what is said when that can't be told."""
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,45 @@ def test_files_of_two_formats_are_refused_and_a_format_chooses(tmp_path: Path) -
     with pytest.raises(ValueError, match=r"one format, got npy .*a\.npy.* and text .*format='npy'"):
         ps.from_files(tmp_path)
     assert_same(run(ps.from_files(tmp_path, format="npy")), list(np.arange(3)))
+
+
+def test_a_folder_is_read_as_the_format_that_most_files_have_and_the_others_are_named(
+    tmp_path: Path,
+) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.arange(3 * number, 3 * number + 3))
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "labels.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    match = (
+        r"3 npy files of .* are read, and not labels\.csv\.gz, notes\.txt beside.*format='csv' or"
+    )
+    with pytest.warns(PenstockWarning, match=match) as caught:
+        ds = ps.from_files(tmp_path)
+    assert caught[0].filename == __file__
+    assert_same(run(ds), list(np.arange(9)))
+    assert run(ps.from_files(tmp_path, format="text")) == ["hello"]
+    for several in ([tmp_path / "0.npy", tmp_path / "notes.txt"], f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match="the files of a dataset must have one format"):
+            ps.from_files(several)
+    # Zarr stores are folders, and count as files.
+    zarr.open_group(tmp_path / "a.zarr", mode="w").create_array("x", data=np.arange(2))
+    with pytest.warns(PenstockWarning, match=r"and not a\.zarr, labels\.csv\.gz, notes\.txt"):
+        assert len(ps.from_files(tmp_path)) == 9
+
+
+def test_a_folder_behind_a_url_is_read_as_the_format_that_most_files_have(tmp_path: Path) -> None:
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    np.save(tmp_path / "a.npy", np.arange(2))
+    for name in ("a.npy", "b.npy"):
+        fs.pipe(f"/penstock-most/{name}", (tmp_path / "a.npy").read_bytes())
+    fs.pipe("/penstock-most/c.txt", b"hello")
+    try:
+        with pytest.warns(PenstockWarning, match=r"2 npy files of memory://.*not c\.txt beside"):
+            assert len(ps.from_files("memory://penstock-most")) == 4
+    finally:
+        fs.rm("/penstock-most", recursive=True)
 
 
 def test_a_format_reads_files_with_odd_names(tmp_path: Path) -> None:
@@ -133,13 +173,17 @@ def write_every_format(folder: Path, numbers: np.ndarray) -> None:
     pq.write_table(pa.table({"y": numbers}), folder / "a.parquet", row_group_size=8)
     feather.write_feather(pa.table({"y": numbers}), folder / "a.feather", chunksize=8)
     (folder / "a.csv").write_text("y\n" + "\n".join(map(str, numbers)))
+    lines = "".join(f'{{"y": {number}}}\n' for number in numbers)
+    (folder / "a.jsonl").write_text(lines)
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     ps.from_arrays({"y": numbers}).write(folder / "records", format="tfrecord", shards=1)
     Image.fromarray(np.full((4, 5, 3), 9, "u1")).save(folder / "a.png")
     (folder / "a.txt").write_text("one\ntwo\n")
 
 
 def check_every_format(url: str, numbers: np.ndarray) -> None:
-    for name in ("a.h5", "a.npz", "b.npz", "a.parquet", "a.feather", "a.csv"):
+    names = ("a.h5", "a.npz", "b.npz", "a.parquet", "a.feather", "a.csv", "a.jsonl", "b.jsonl.gz")
+    for name in names:
         assert [int(row) for row in ps.from_files(f"{url}/{name}", "y")] == numbers.tolist()
     assert [int(row) for row in ps.from_files(f"{url}/a.npy")] == numbers.tolist()
     assert run(ps.from_files(f"{url}/a.txt")) == ["one", "two"]

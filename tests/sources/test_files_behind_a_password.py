@@ -70,6 +70,8 @@ KINDS: dict[str, Callable[[Server], Open]] = {
     "parquet": files("a.parquet", "y"),
     "arrow": files("a.feather", "y"),
     "csv": files("a.csv", "y"),
+    "jsonl": files("a.jsonl", "y"),
+    "packed jsonl": files("b.jsonl.gz", "y"),
     "written": files("written/manifest.json"),
     "tfrecord": lambda server: lambda **options: ps.from_tfrecord(record(server), **options),
     "tfrecord read forward": lambda server: (

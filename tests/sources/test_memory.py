@@ -1,5 +1,6 @@
 """Files far larger than the memory cgroup they are shuffled in, which would kill what takes more."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -185,6 +186,22 @@ def quote_of(path: Path) -> None:
     path.write_bytes(b'a,b\nc,1\n"' + b"1,2\n" * 5_000_000)
 
 
+def packed_of(path: Path, nbytes: int, head: bytes) -> None:
+    """A line of text that is a thousandth of itself when packed."""
+    with gzip.open(path, "wb", 1) as file:
+        file.write(head + b"a,1\n")
+        for _ in range(nbytes // 1_000_000):
+            file.write(b"x" * 1_000_000)
+        file.write(b",2\nb,3\n")
+
+
+def json_of(path: Path, start: bytes, piece: bytes, end: bytes) -> None:
+    """A line that is long because of one value."""
+    with path.open("wb") as file:
+        file.write(start + piece + end + b"\n")
+        file.write(start + piece * 10_000_000 + end + b"\n" + (start + piece + end + b"\n") * 300)
+
+
 # What they would take is many times the budget; what they are on disk is not.
 HUGE: dict[str, Any] = {
     "one_group.parquet": lambda path: parquet_of(path, repeated(WORDS, 1_000_000)),
@@ -226,6 +243,11 @@ HUGE: dict[str, Any] = {
     "line.csv": lambda path: line_of(path, 30_000_000, b"a,b\n"),
     "longer.csv": lambda path: line_of(path, 600_000_000, b"a,b\n"),
     "quote.csv": quote_of,
+    "line.csv.gz": lambda path: packed_of(path, 30_000_000, b"a,b\n"),
+    "longer.txt.gz": lambda path: packed_of(path, 300_000_000, b""),
+    "text.jsonl": lambda path: json_of(path, b'{"a": "', b"xyz", b'"}'),
+    "list.jsonl": lambda path: json_of(path, b'{"a": [0', b",1", b"]}"),
+    "unknown.jsonl": lambda path: json_of(path, b'{"a": 5, "b": [', b"[],", b"[]]}"),
 }
 # That these can be read a few rows at a time, whatever all of them would take.
 READ = ("one_group.parquet", "groups.parquet", "later.parquet", "binary.parquet", "batches.arrow")
@@ -255,7 +277,15 @@ def test_what_decodes_to_gigabytes_keeps_to_the_budget_or_is_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "name", ["line.txt", "skewed.parquet", "doubled.parquet", "prefixes.parquet", "text.arrow"]
+    "name",
+    [
+        "line.txt",
+        "list.jsonl",
+        "skewed.parquet",
+        "doubled.parquet",
+        "prefixes.parquet",
+        "text.arrow",
+    ],
 )
 def test_the_budget_that_a_refusal_names_will_do(tmp_path: Path, cgroup: Path, name: str) -> None:
     HUGE[name](tmp_path / name)

@@ -1,4 +1,4 @@
-"""Rows of arrays that the user has: in memory, lazy, or as lists of bytes, str or arrays."""
+"""Rows of arrays that the user has: in memory, lazy, as lists of bytes, str or arrays, or as columns of tables."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from penstock.sources.reading.leaves import ArrayList, InMemory, Leaf, leaf_of
 from penstock.sources.reading.read_blocks import grain_words, grains_of
 
 if TYPE_CHECKING:
+    from penstock.sources import data_frames
     from penstock.sources import storage_arrays as opened
 else:
-    # Needed for arrays on storage only: `import penstock` does not wait for these modules.
+    # Needed for arrays on storage and for tables only: `import penstock` does not wait for these modules.
     opened = lazy("penstock.sources.storage_arrays")
+    data_frames = lazy("penstock.sources.data_frames")
 
 
 class Arrays(Rows):
@@ -29,11 +31,10 @@ class Arrays(Rows):
         values, self.structure = flatten(nest)
         if not values:
             raise ValueError("from_arrays needs at least one array, got an empty nest.")
+        if not all(isinstance(value, np.ndarray | list) for value in values):
+            values, self.structure = flatten(data_frames.opened(values, self.structure))
         names = field_names(self.structure)
-        self.leaves = tuple(
-            leaf_of(value, name) if _is_in_memory(value) else opened.leaf_of_any(value, name)
-            for value, name in zip(values, names, strict=True)
-        )
+        self.leaves = tuple(map(_leaf, values, names))
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
         self.grains = grains_of([(leaf,) for leaf in self.leaves])
@@ -86,6 +87,12 @@ class Arrays(Rows):
     def choice(self) -> str:
         """Return how the arrays are read."""
         return "; ".join(dict.fromkeys(leaf.reading() for leaf in self.leaves))
+
+
+def _leaf(value: Any, name: str) -> Leaf:
+    if isinstance(value, Leaf):  # A column of a table.
+        return value
+    return leaf_of(value, name) if _is_in_memory(value) else opened.leaf_of_any(value, name)
 
 
 def _is_in_memory(value: Any) -> bool:

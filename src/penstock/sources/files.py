@@ -1,6 +1,9 @@
 """from_files: finds the files and their format. Each format is read by a module of its own."""
 
+import glob
 import importlib
+import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +16,7 @@ from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.errors import DataError, MissingFileError, warn_user
 from penstock.io.local.page_cache import page_cache_room
-from penstock.io.location import Location
+from penstock.io.location import Location, without_secrets
 from penstock.io.paths import PathLike, expand, is_folder
 from penstock.shards.rows import open_written
 from penstock.sources.reading.parts import Request, left_out_words
@@ -28,7 +31,7 @@ class Format:
 
 
 FormatName = Literal[
-    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "text", "images"
+    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "jsonl", "text", "images"
 ]
 FORMATS: dict[FormatName, Format] = {
     "npy": Format((".npy",), "npy"),
@@ -38,8 +41,9 @@ FORMATS: dict[FormatName, Format] = {
     "zarr": Format((".zarr",), "zarr.arrays"),
     "parquet": Format((".parquet",), "parquet.columns"),
     "arrow": Format((".arrow", ".feather"), "arrow.ipc"),
-    "csv": Format((".csv", ".tsv"), "csv.first_look"),
-    "text": Format((".txt",), "text"),
+    "csv": Format((".csv", ".tsv", ".csv.gz", ".tsv.gz"), "csv.first_look"),
+    "jsonl": Format((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), "jsonl.first_look"),
+    "text": Format((".txt", ".txt.gz"), "text"),
     "images": Format(
         (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images.rows"
     ),
@@ -59,6 +63,8 @@ def open_files(
     storage_options: Mapping[str, Any] | None = None,
     on_error: str = "raise",
     verify: bool = True,
+    separator: str | None = None,
+    decimal: str | None = None,
 ) -> Node:
     """Return the rows of all files, one file after the other; reads their headers."""
     one_of("on_error", on_error, ("raise", "skip"))
@@ -74,6 +80,8 @@ def open_files(
         skip=on_error == "skip",
         storage_options=storage_options or {},
         verify=verify,
+        separator=separator,
+        decimal=decimal,
     )
     written = open_written(paths, request) if format in (None, "npy") else None
     if written is not None:
@@ -83,10 +91,13 @@ def open_files(
     kind = _format(locations) if format is None else format
     if size is not None and kind != "images":
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
-    if spec is not None and kind not in ("raw", "csv"):
+    if spec is not None and kind not in ("raw", "csv", "jsonl"):
         raise ValueError(
-            f"spec is for raw and CSV files: {kind} files say themselves what their rows are."
+            f"spec is for raw, CSV and JSON Lines files: {kind} files say themselves what their rows are."
         )
+    for name, value in (("separator", separator), ("decimal", decimal)):
+        if value is not None and kind != "csv":
+            raise ValueError(f"{name} is for CSV files, got {name}={value!r} for {kind} files.")
     direct = sum(location.size for location in locations) > page_cache_room()
     module = importlib.import_module(f"penstock.sources.{FORMATS[kind].module}")
     node: Node = module.open_format(locations, replace(request, direct=direct))
@@ -117,7 +128,31 @@ def _listed(
         except MissingFileError:
             pass
         raise
-    return _without_notes(str(paths), found, listed) if one_folder and format is None else found
+    if format is not None or not _is_one(paths):
+        return found
+    found = _without_notes(str(paths), found, listed) if one_folder else found
+    return _most(without_secrets(str(paths)), found)
+
+
+def _is_one(paths: PathLike | Iterable[PathLike]) -> bool:
+    """Return whether this is one path, and no glob: what it names, if that is many files, are those of a folder."""
+    return isinstance(paths, str | os.PathLike) and not glob.has_magic(os.fspath(paths))
+
+
+def _most(folder: str, found: list[Location]) -> list[Location]:
+    """Return the files of the format that most files of a folder have; a warning names the others."""
+    kinds = Counter(_kind(one) for one in found)
+    (kind, count), *others = kinds.most_common()
+    if not others or others[0][1] == count:
+        return found  # One format; or which is meant can't be told, which is an error.
+    left = [one for one in found if _kind(one) != kind]
+    which = " or ".join(f"format={other!r}" for other, _ in others)
+    text = (
+        f"{count} {kind} files of {folder} are read, and not {_names(left)} beside them; "
+        f"to read those instead, give {which}."
+    )
+    warn_user(text)
+    return [one for one in found if _kind(one) == kind]
 
 
 def _without_notes(
@@ -127,8 +162,8 @@ def _without_notes(
 
     Where there are more of those than images, or files of another format, return what was found.
     """
-    notes = [one for one in found if _BY_SUFFIX.get(one.suffix) in ("text", "csv")]
-    others = [one for one in found if _BY_SUFFIX.get(one.suffix) != "images"]
+    notes = [one for one in found if _kind(one) in ("text", "csv")]
+    others = [one for one in found if _kind(one) != "images"]
     images: list[Location] = []
     if len(notes) == len(others):
         with suppress(MissingFileError):
@@ -137,7 +172,7 @@ def _without_notes(
         _warn_of_images(folder, found)
         return found
     if notes:
-        kind = _BY_SUFFIX[notes[0].suffix]
+        kind = _kind(notes[0])
         text = (
             f"{folder} is read as a folder of images, without {_names(notes)} beside them; "
             f"to read those instead, give format={kind!r}."
@@ -164,12 +199,23 @@ def _names(locations: Sequence[Location]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
+def _ending(location: Location) -> str:
+    """Return the end of a file's name: '.npy', or '.csv.gz' for a packed file."""
+    if location.suffix != ".gz":
+        return location.suffix
+    stem, dot, ending = location.name[: -len(".gz")].rpartition(".")
+    return f".{ending.lower()}.gz" if dot and stem else ".gz"
+
+
+def _kind(location: Location) -> FormatName | None:
+    """Return the format of a file by its name; None if that can't tell."""
+    return "zarr" if location.is_directory else _BY_SUFFIX.get(_ending(location))
+
+
 def _format(locations: Sequence[Location]) -> FormatName:
     found: dict[FormatName, Location] = {}
     for location in locations:
-        kind: FormatName | None = (
-            "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
-        )
+        kind = _kind(location)
         if kind is None:
             if "tfrec" in location.name.lower():
                 raise DataError(
@@ -178,7 +224,7 @@ def _format(locations: Sequence[Location]) -> FormatName:
                     cure=f"Read it with ps.from_tfrecord({str(location)!r}).",
                 )
             raise DataError(
-                f"its format can't be told from {location.suffix or 'a name without an ending'!r}",
+                f"its format can't be told from {_ending(location) or 'a name without an ending'!r}",
                 file=str(location),
                 cure=f"Give format=..., one of {', '.join(FORMATS)}.",
             )

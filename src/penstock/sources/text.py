@@ -17,8 +17,7 @@ from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
 from penstock.io.formats.lines import TEXT, TEXT_NBYTES, Piece, mark_nbytes
 from penstock.io.location import Location
-from penstock.io.open import open_reader
-from penstock.io.reader import read_bytes
+from penstock.io.unpacked import open_text, read_some
 from penstock.memory import Allocate
 from penstock.sources.reading.line_flow import LineFlow
 from penstock.sources.reading.line_index import RUN_NBYTES, LineIndex, index_lines, length_sums
@@ -36,7 +35,7 @@ def open_format(locations: Sequence[Location], request: Request) -> "TextFlow | 
     if request.skip or not is_remote:
         locations, starts = attempt_each(locations, _first_byte, request)
     flow = TextFlow(locations, direct=request.direct)
-    if is_remote:
+    if is_remote or flow.is_packed:
         return flow
     indexes = index_lines(locations, starts, TEXT, direct=request.direct)
     return flow if indexes is None else TextRows(flow, indexes)
@@ -44,7 +43,7 @@ def open_format(locations: Sequence[Location], request: Request) -> "TextFlow | 
 
 def _first_byte(location: Location) -> int:
     """Return where the first line begins."""
-    with open_reader(location) as reader:
+    with open_text(location) as reader:
         return mark_nbytes(reader)
 
 
@@ -58,8 +57,8 @@ class TextFlow(LineFlow):
     def __init__(self, locations: Sequence[Location], *, direct: bool) -> None:
         super().__init__(locations, direct=direct)
         self.structure = flatten("")[1]
-        with open_reader(locations[0]) as reader:
-            first = read_bytes(reader, 0, min(TEXT_NBYTES, reader.size))
+        with open_text(locations[0]) as reader:
+            first = read_some(reader, 0, TEXT_NBYTES)
         length = len(first) // max(1, first.count(b"\n"))
         self.fields = (Field(ArraySpec((), str), estimate=length + 8),)
 
@@ -101,7 +100,7 @@ class TextFlow(LineFlow):
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the pieces under way, as they are read and as lines."""
-        return (ahead + 3) * 3 * (TEXT_NBYTES + (1 << 13))
+        return (ahead + 3) * 3 * (TEXT_NBYTES + (1 << 13)) + self.unpacking_nbytes
 
     def choice(self) -> str:
         """Return how it is read."""

@@ -68,9 +68,21 @@ def test_every_dtype_and_batch_comes_back(
 
 
 def test_a_null_is_named_by_column_batch_and_row(tmp_path: Path) -> None:
-    write_arrow(tmp_path / "a.arrow", pa.table({"x": [1.0] * 17 + [None] + [2.0] * 5}), 10)
+    write_arrow(tmp_path / "a.arrow", pa.table({"x": [1] * 17 + [None] + [2] * 5}), 10)
     with pytest.raises(DataError, match=r"row 17: column 'x' has a null in record batch 1"):
         run(ps.from_files(tmp_path / "a.arrow"))
+    write_arrow(tmp_path / "b.arrow", pa.table({"x": [1.0] * 17 + [None] + [2.0] * 5}), 10)
+    found = np.stack(run(ps.from_files(tmp_path / "b.arrow", "x")))
+    assert np.flatnonzero(np.isnan(found)).tolist() == [17]
+
+
+def test_texts_as_views_are_read(tmp_path: Path) -> None:
+    texts = ["a", "", "some text that is longer than a view", "é" * 9]
+    table = pa.table(
+        {"s": pa.array(texts).cast(pa.string_view()), "b": pa.array([b"x"] * 4, pa.binary_view())}
+    )
+    write_arrow(tmp_path / "a.arrow", table, 3)
+    assert run(ps.from_files(tmp_path / "a.arrow", ("s", "b"))) == [(text, b"x") for text in texts]
 
 
 def test_a_stream_and_the_first_feather_are_refused_with_the_cure(tmp_path: Path) -> None:

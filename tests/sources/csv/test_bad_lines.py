@@ -79,12 +79,12 @@ def test_a_quote_that_is_never_closed_costs_its_line_in_a_long_file(tmp_path: Pa
 def test_types_of_csv_are_found_in_its_good_rows(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n5,\n7,8\n")
     ds = skipping(ps.from_files(tmp_path / "a.csv", on_error="skip"))
-    assert ds.spec["b"].dtype == np.int64
-    assert [int(row["a"]) for row in run(ds)] == [1, 7]
+    assert ds.spec["b"].dtype == np.float64  # One number is missing.
+    assert [int(row["a"]) for row in run(ds)] == [1, 5, 7]
     with ds.stream() as stream:
         list(stream)
         told = stream.report().skipped
-    assert [re.findall(r"line \d", one) for one in told] == [["line 3"], ["line 4"]]
+    assert [re.findall(r"line \d", one) for one in told] == [["line 3"]]
 
 
 def test_a_header_with_a_quote_that_is_never_closed_is_no_index(tmp_path: Path) -> None:

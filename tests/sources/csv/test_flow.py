@@ -91,7 +91,9 @@ def test_a_spec_sets_types_and_integers_do_not_wrap(tmp_path: Path) -> None:
     for spec in ({"a": "int8"}, {"d": "uint8"}):
         with pytest.raises(DataError, match=r"line [23]: column '[ad]' is u?int8, got"):
             run(ps.from_files(path, spec=spec))
-    with pytest.raises(DataError, match=r"a\.csv: spec names 'z', and the columns are a, b, c, d"):
+    with pytest.raises(
+        DataError, match=r"a\.csv: spec names 'z', and the columns are 'a', 'b', 'c', 'd'"
+    ):
         ps.from_files(path, spec={"z": "f4"})
     with pytest.raises(TypeError, match="must be a dict of columns"):
         ps.from_files(path, spec=ps.ArraySpec((), "f4"))
@@ -102,7 +104,7 @@ def test_a_spec_sets_types_and_integers_do_not_wrap(tmp_path: Path) -> None:
     [
         ("a,b\n1,2\n3\n", r"line 3 has 1 columns, and the header has 2 \(a, b\)"),
         ("a,b\n1,2\n\n3,4,5\n", r"line 4 has 3 columns"),
-        ("a,b\n1,2\n3,\n", r"line 3: column 'b' has numbers, and this cell is empty.*nan"),
+        (f"a,b\n1,{2**60}\n3,\n", r"line 3: column 'b' has whole numbers beyond 2\*\*53.*float64"),
         ('a,b\n1,"2\n3,4\n', r"near line 1: .*quote"),
         ("a,a\n1,2\n", r"two columns called 'a'"),
         ("", r"is empty"),

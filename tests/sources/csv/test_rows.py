@@ -5,7 +5,7 @@ import io
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from penstock.errors import DataError, FileChangedError, StateError
 from penstock.io.formats import lines
 from penstock.memory import allocate_plain
 from penstock.sources.csv import parsing, rows
-from penstock.sources.reading import line_index, line_rows
+from penstock.sources.reading import line_index, line_rows, parsed_rows
 
 CELLS = st.text(st.sampled_from('ab,"\n\r 0xné'), max_size=6)
 ROWS = st.lists(st.tuples(st.integers(-(2**31), 2**31), st.floats(width=32), CELLS), max_size=25)
@@ -33,7 +33,7 @@ def small_runs(patch: pytest.MonkeyPatch, nbytes: int) -> None:
     patch.setattr(line_rows, "RUN_NBYTES", nbytes)
     patch.setattr(line_rows, "PIECE_NBYTES", 3 * nbytes)
     patch.setattr(line_index, "PIECE_NBYTES", 2 * nbytes)
-    patch.setattr(rows, "_SLOW_NBYTES", nbytes)
+    patch.setattr(parsed_rows, "_SLOW_NBYTES", nbytes)
 
 
 def read(node: Rows, index: Any) -> list[list[Any]]:
@@ -118,6 +118,7 @@ NUMBERS = [
     ),
     *("1e3", "2.5", "1.", ".5", "1e400", "1e-400", "1e-46", "3.4028236e38", "1,5", "", "x"),
     *("nan", "nan(5)", "NaN", "-nan", "inf", "-Infinity", "true", "TRUE", "tRue", "0"),
+    *("NA", " NA ", "n/a", "null", "None", "na", " ", "-,5", "1,5e3", "1.234,5", "1,2,3", "1;5"),
 ]
 DTYPES = [
     "int8",
@@ -135,20 +136,26 @@ DTYPES = [
 ]
 
 
+@pytest.mark.parametrize("decimal", [".", ","])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_a_cell_is_what_python_makes_of_it_or_refused_alike(tmp_path: Path, dtype: str) -> None:
+def test_a_cell_is_what_python_makes_of_it_or_refused_alike(
+    tmp_path: Path, dtype: str, decimal: Literal[".", ","]
+) -> None:
+    separator = "," if decimal == "." else ";"
     for number, cell in enumerate(NUMBERS):
         found = []
         for has_arrow in (False, True):
             path = tmp_path / f"{number}.csv"
             with path.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows([["a", "b"], ["1", "1"], [cell, "2"], ["0", "3"]])
+                writer = csv.writer(file, delimiter=separator)
+                writer.writerows([["a", "b"], ["1", "1"], [cell, "2"], ["0", "3"]])
             with pytest.MonkeyPatch.context() as patch:
                 if not has_arrow:
                     patch.setattr(parsing, "arrow", lambda: None)
                 try:
-                    found.append(run(ps.from_files(path, ("a", "b"), spec={"a": dtype})))
+                    ds = ps.from_files(path, ("a", "b"), spec={"a": dtype}, decimal=decimal)
+                    found.append(run(ds))
                 except DataError as error:
                     found.append(str(error))
         assert isinstance(found[1], str) == isinstance(found[0], str), cell

@@ -1,5 +1,8 @@
-"""Tables: Parquet and Arrow files of every codec, and CSV."""
+"""Tables: Parquet and Arrow files of every codec, CSV and JSON Lines."""
 
+import gzip
+import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,23 @@ def csv(path: Path) -> None:
     path.write_text("\n".join(["y,half,text", *rows]) + "\n")
 
 
+def jsonl(path: Path) -> None:
+    rows = (
+        {
+            "y": number,
+            "o": {"half": number / 2, "text": TEXTS[number]},
+            "l": [number] * (number % 3),
+        }
+        for number in NUMBERS.tolist()
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def packed(write: Callable[[Path], None], path: Path) -> None:
+    write(path)
+    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+
+
 def parquet_kind(**options: Any) -> Kind:
     return Kind("a.parquet", partial(parquet, **options))
 
@@ -97,5 +117,8 @@ KINDS = {
     "arrow, lz4": Kind("a.arrow", partial(arrow, compression="lz4")),
     "arrow, nested": Kind("a.feather", partial(arrow, content=nested_table())),
     "csv": Kind("a.csv", csv),
+    "csv, packed": Kind("a.csv.gz", partial(packed, csv)),
+    "jsonl": Kind("a.jsonl", jsonl),
+    "jsonl, packed": Kind("a.jsonl.gz", partial(packed, jsonl)),
     "csv, spec": Kind("a.csv", csv, partial(ps.from_files, spec={"y": "int16", "half": "float32"})),
 }

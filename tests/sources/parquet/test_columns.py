@@ -173,7 +173,7 @@ def test_lists_dictionaries_dates_and_fixed_binary_have_their_places(tmp_path: P
 def test_a_null_is_named_by_column_row_group_and_row_with_the_cure(
     tmp_path: Path, has_statistics: bool
 ) -> None:
-    table = pa.table({"x": [1.0] * 17 + [None] + [2.0] * 5, "y": list(range(23))})
+    table = pa.table({"x": [1] * 17 + [None] + [2] * 5, "y": list(range(23))})
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, row_group_size=10, write_statistics=has_statistics)
     with pytest.raises(
@@ -181,6 +181,27 @@ def test_a_null_is_named_by_column_row_group_and_row_with_the_cure(
     ):
         run(ps.from_files(path))
     assert run(ps.from_files(path, "y")) == list(range(23))
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_missing_floats_are_nan_and_missing_times_are_not_a_time(
+    tmp_path: Path, has_statistics: bool
+) -> None:
+    columns = {
+        "x": pa.array([1.0, None, 3.0], pa.float32()),
+        "t": pa.array([0, 1, None], pa.timestamp("us")),
+        "d": pa.array([None, 1, 2], pa.date32()),
+        "l": pa.array([[1.0, None], [], [2.0]]),
+        "f": pa.array([[1.0, None]] * 3, pa.list_(pa.float64(), 2)),
+    }
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=2, write_statistics=has_statistics)
+    rows = run(ps.from_files(path))
+    assert np.isnan([row["x"] for row in rows]).tolist() == [False, True, False]
+    assert np.isnat([row["t"] for row in rows]).tolist() == [False, False, True]
+    assert np.isnat([row["d"] for row in rows]).tolist() == [True, False, False]
+    assert [np.isnan(row["l"]).tolist() for row in rows] == [[False, True], [], [False]]
+    assert all(np.isnan(row["f"]).tolist() == [False, True] for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ from typing import Any
 
 from penstock import _native
 from penstock.errors import DataError
-from penstock.io.reader import Reader, read_bytes
+from penstock.io.reader import Reader
+from penstock.io.unpacked import UnpackedReader, read_some
 
 TEXT_NBYTES = 1 << 18
 MOST_NBYTES = 64 << 20
 """A longer line is a quote that is never closed, or not text at all."""
 _BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # What such text begins with.
 Reserve = Callable[[int, int], Any]
 """Called with the number of a line, and the bytes of the piece that begins with it."""
 
@@ -26,8 +28,13 @@ class Dialect:
 
     @property
     def is_csv(self) -> bool:
-        """Whether there are fields, and quotes."""
+        """Whether there are fields, and quotes; blank lines are no rows then."""
         return self.separator >= 0
+
+    @property
+    def has_quotes(self) -> bool:
+        """Whether a line may go on because a quote is not closed."""
+        return self.is_csv and self.quote == ord('"')
 
 
 TEXT = Dialect()
@@ -53,11 +60,12 @@ class Piece:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = self.line + self.data.count(b"\n", 0, error.start)
+            found = "utf-16" if self.offset == 0 and self.data[:2] in _UTF_16 else "latin1"
             raise DataError(
                 f"line {line} is not UTF-8 text",
                 file=file,
                 offset=self.offset + error.start,
-                cure="Convert it first: iconv -f latin1 -t utf-8.",
+                cure=f"Convert it first: iconv -f {found} -t utf-8.",
             ) from error
 
 
@@ -66,7 +74,7 @@ class UnclosedError(DataError):
 
 
 def read_pieces(
-    reader: Reader,
+    reader: Reader | UnpackedReader,
     offset: int = 0,
     line: int = 1,
     *,
@@ -80,18 +88,19 @@ def read_pieces(
     usual, `reserve` is called with its first line and its bytes; what it returns is kept while the piece is in use.
     """
     limit = MOST_NBYTES if most is None else most
-    size = reader.size
     offset = offset or mark_nbytes(reader)
-    while offset < size:
-        data = read_bytes(reader, offset, min(TEXT_NBYTES, size - offset))
-        end = len(data) if offset + len(data) == size else _last_line_end(data, dialect)
+    while offset < reader.size:
+        data = read_some(reader, offset, TEXT_NBYTES)
+        end = len(data) if offset + len(data) >= reader.size else _last_line_end(data, dialect)
         reserved = None
         if not end:
+            if offset >= reader.size:
+                return  # A packed file, whose end is found when it is reached.
             del data
             wanted = _long_nbytes(reader, offset, line, dialect, limit)
             reserved = None if reserve is None else reserve(line, wanted)
-            data = read_bytes(reader, offset, wanted)
-            end = wanted if offset + wanted == size else _last_line_end(data, dialect)
+            data = read_some(reader, offset, wanted)
+            end = len(data) if offset + len(data) >= reader.size else _last_line_end(data, dialect)
         piece = Piece(offset, line, data if end == len(data) else data[:end])
         del data
         offset = piece.end
@@ -102,21 +111,21 @@ def read_pieces(
         del reserved
 
 
-def mark_nbytes(reader: Reader) -> int:
+def mark_nbytes(reader: Reader | UnpackedReader) -> int:
     """Return the bytes of the mark that some programs put before UTF-8 text; 0 if there is none."""
-    has_mark = reader.size >= len(_BOM) and read_bytes(reader, 0, len(_BOM)) == _BOM
-    return len(_BOM) if has_mark else 0
+    return len(_BOM) if read_some(reader, 0, len(_BOM)) == _BOM else 0
 
 
-def _long_nbytes(reader: Reader, offset: int, line: int, dialect: Dialect, limit: int) -> int:
+def _long_nbytes(
+    reader: Reader | UnpackedReader, offset: int, line: int, dialect: Dialect, limit: int
+) -> int:
     """Return the bytes of a piece whose first line is longer than usual, found without holding the line."""
-    stop = min(reader.size, offset + limit)
     at, state = offset, 0
     wanted = TEXT_NBYTES
-    while at < stop:
-        data = read_bytes(reader, at, min(TEXT_NBYTES, stop - at))
+    while at < min(reader.size, offset + limit):
+        data = read_some(reader, at, min(TEXT_NBYTES, offset + limit - at))
         end, _, state = _native.line_ends(data, dialect.separator, dialect.quote, state)
-        if end or (at + len(data) == reader.size):
+        if end or at + len(data) >= reader.size:
             length = at - offset + (end or len(data))
             while wanted < length:
                 wanted *= 2
@@ -132,10 +141,10 @@ def _long_nbytes(reader: Reader, offset: int, line: int, dialect: Dialect, limit
     )
 
 
-def next_line(reader: Reader, offset: int) -> int:
+def next_line(reader: Reader | UnpackedReader, offset: int) -> int:
     """Return where the line after the one at `offset` begins, or the end of the file."""
     while offset < reader.size:
-        data = read_bytes(reader, offset, min(TEXT_NBYTES, reader.size - offset))
+        data = read_some(reader, offset, TEXT_NBYTES)
         end = data.find(b"\n") + 1
         if end:
             return offset + end

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import Array
+from penstock.core.arrays import Array, Index
 from penstock.core.columns import Ragged, Text, merge
 from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
@@ -31,9 +31,9 @@ def spec_of_type(kind: Any) -> ArraySpec | None:
     types = pa.types
     if types.is_dictionary(kind):
         return spec_of_type(kind.value_type)
-    if types.is_string(kind) or types.is_large_string(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return ArraySpec((), str)
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
         return ArraySpec((), bytes)
     if types.is_fixed_size_binary(kind) and not types.is_decimal(kind):
         return ArraySpec((kind.byte_width,), np.uint8)
@@ -90,8 +90,8 @@ def null_error(file: str, name: str, group: str, row: int | None) -> DataError:
         f"column {name!r} has a null in {group}",
         file=file,
         row=row,
-        cure="Fill it before it is written: table[column].fill_null(0), or leave the column out "
-        "with fields=(...).",
+        cure="Only floats (as nan) and times (as not-a-time) can be missing: fill it before it is written, "
+        "table[column].fill_null(0), cast the column to floats, or leave it out with fields=(...).",
     )
 
 
@@ -108,13 +108,22 @@ def is_null_list(error: ValueError) -> bool:
     return _NULL_LIST.search(str(error)) is not None
 
 
+def may_be_missing(spec: ArraySpec) -> bool:
+    """Return whether a null can be read: as nan among floats, and as not-a-time."""
+    return isinstance(spec.dtype, np.dtype) and spec.dtype.kind in "fmM"
+
+
 def fixed_values(array: Any, spec: ArraySpec) -> Array:
-    """Return an Arrow array as a NumPy array of rows of one size; raise NullFoundError at a null."""
+    """Return an Arrow array as a NumPy array of rows of one size.
+
+    A null is nan or not-a-time, or a NullFoundError where there is no such value.
+    """
     pa = arrow()
     kind = array.type
-    _refuse_nulls(array)
     if pa.types.is_dictionary(kind):
         return fixed_values(array.dictionary_decode(), spec)
+    if spec.shape != () or not may_be_missing(spec):
+        refuse_nulls(array)
     if pa.types.is_fixed_size_list(kind):
         flat = array.flatten()
         inner = ArraySpec(spec.shape[1:], spec.dtype)
@@ -128,21 +137,28 @@ def fixed_values(array: Any, spec: ArraySpec) -> Array:
         data = np.frombuffer(array.buffers()[1], np.uint8)
         data = data[array.offset * width : (array.offset + len(array)) * width]
         return data.reshape(len(array), width)
-    return as_numpy(array).astype(spec.numpy_dtype, copy=False)
+    values = as_numpy(array).astype(spec.numpy_dtype, copy=False)
+    if array.null_count:
+        values = values.copy()
+        values[~as_numpy(array.is_valid())] = "NaT" if spec.numpy_dtype.kind in "mM" else np.nan
+    return values
 
 
 def as_numpy(array: Any) -> Array:
-    """Return an Arrow array without nulls as a NumPy array.
+    """Return an Arrow array as a NumPy array, without a copy where the layout allows; nulls are any value.
 
-    Not by `to_numpy()` where that can be helped: it loads pandas, if there is one, which takes 50 MB.
+    Not by `to_numpy()`: it loads pandas, if there is one, which takes 50 MB.
     """
     types = arrow().types
     kind = array.type
     if types.is_boolean(kind):
         return as_numpy(array.cast(arrow().uint8())).view(np.bool_)
-    if not (types.is_integer(kind) or types.is_floating(kind)):
-        found: Array = array.to_numpy(zero_copy_only=False)
-        return found
+    if types.is_date32(kind):
+        return as_numpy(array.view(arrow().int32())).astype(np.int64).view("datetime64[D]")
+    if types.is_temporal(kind):
+        spec = spec_of_type(kind)
+        assert spec is not None
+        return as_numpy(array.view(arrow().int64())).view(spec.numpy_dtype)
     letter = "f" if types.is_floating(kind) else "i" if types.is_signed_integer(kind) else "u"
     dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
     if not len(array):
@@ -156,7 +172,7 @@ def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ra
     What has a dictionary keeps it: a few long texts may stand for millions of rows.
     """
     pa = arrow()
-    _refuse_nulls(array)
+    refuse_nulls(array)
     if pa.types.is_dictionary(array.type):
         array.validate(full=True)
         return _coded(array, spec, allocate)
@@ -172,6 +188,18 @@ def varying_values(array: Any, spec: ArraySpec, allocate: Allocate) -> Text | Ra
     if last > first:
         data[: last - first] = np.frombuffer(binary.buffers()[2], np.uint8)[first:last]
     return Text(data, offsets - first if len(offsets) else np.zeros(1, np.int64), spec.dtype)
+
+
+def text_column(values: Any, kind: Any, allocate: Allocate) -> Text:
+    """Return text of 32-bit offsets that pyarrow itself made, and is trusted, in memory that the ledger counts."""
+    _, edges, data = values.buffers()
+    narrow = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
+    offsets: Index = narrow.astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    memory = allocate(last - first)
+    if last > first:
+        memory[: last - first] = np.frombuffer(data, np.uint8)[first:last]
+    return Text(memory, offsets - first, kind)
 
 
 def _coded(array: Any, spec: ArraySpec, allocate: Allocate) -> Coded:
@@ -222,7 +250,8 @@ def _lists(array: Any, spec: ArraySpec, allocate: Allocate) -> Ragged:
     return Ragged(memory, starts.astype(np.int64), shapes)
 
 
-def _refuse_nulls(array: Any) -> None:
+def refuse_nulls(array: Any) -> None:
+    """Raise NullFoundError at the first null."""
     if array.null_count:
         valid = as_numpy(array.is_valid())
         raise NullFoundError(int(np.flatnonzero(~valid)[0]))

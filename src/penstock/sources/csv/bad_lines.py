@@ -3,22 +3,14 @@
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 
 from penstock.errors import DataError
 from penstock.io.formats.lines import Piece
+from penstock.sources.reading.parsed_flow import ParsedLine
 
 Check = Callable[[list[str], int], None]
 """Called with the cells of a row and the line where it begins; raises a DataError if the row is bad."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedLine:
-    """One row of a piece: its cells, or its error if it is bad."""
-
-    cells: list[str]
-    error: DataError | None = None
 
 
 def parse_lines(

@@ -2,27 +2,34 @@
 
 import csv
 import io
+import operator
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from penstock import _native
 from penstock.core.fields import Field
 from penstock.core.spec import ArraySpec
-from penstock.errors import DataError, SpecMismatchError
-from penstock.io.formats.lines import Dialect, Piece, read_pieces
+from penstock.errors import DataError, SpecMismatchError, warn_user
+from penstock.io.formats.lines import Dialect, Piece, mark_nbytes, read_pieces
 from penstock.io.location import Location
-from penstock.io.open import open_reader
+from penstock.io.unpacked import is_packed, open_text, read_some
 from penstock.memory import default_budget
-from penstock.sources.csv.cells import kind_of_cells
+from penstock.sources.csv.cells import has_decimal_comma, is_missing, kind_of_cells
 from penstock.sources.csv.flow import CsvFlow
 from penstock.sources.csv.rows import CsvRows
+from penstock.sources.csv.separators import check_decimal, check_separator, found_separator
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.line_index import index_lines
-from penstock.sources.reading.parts import Request, attempt_each, check_names
+from penstock.sources.reading.parts import Request, attempt_each, check_names, given_specs
 
+_SEPARATOR_NBYTES = 1 << 16  # Of the beginning of a file, in which its separator is found.
+_GZIP = b"\x1f\x8b"
+_NAMES_SHOWN = 3
+_COLUMNS_SHOWN = 20
 _LEAST_NBYTES = 1 << 20  # That the first line may have in any case.
 _NOTE = (
     "from_files(..., on_error='skip') finds columns and types in the other rows, and "
@@ -31,34 +38,65 @@ _NOTE = (
 
 
 def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | CsvRows:
-    """Return the columns of files, whose rows are found by one scan of each; those behind URLs are read forward."""
+    """Return the columns of files; rows are found by one scan of each, packed and remote ones are read forward."""
     locations, table, starts = _tables(locations, request)
+    file = str(locations[0])
     first = _first_piece(locations[0], table.dialect)
-    names, structure = chosen_fields(str(locations[0]), table.columns, request)
-    check_names(str(locations[0]), names, dict.fromkeys(table.columns))
-    specs = _given(request.spec, table, str(locations[0]))
-    rows = _first_rows(table, first, str(locations[0]), request)
+    names, structure = chosen_fields(file, table.columns, request)
+    check_names(file, names, table.columns)
+    specs = given_specs(request.spec, table.columns, file)
+    rows = _first_rows(table, first, file, request)
+    places = {name: column for column, name in enumerate(table.columns)}
+    cells_of = [[row[places[name]] for row in rows] for name in names]
+    if request.decimal is None and table.delimiter != ",":
+        _warn_of_commas(
+            [
+                name
+                for name, cells in zip(names, cells_of, strict=True)
+                if name not in specs and _has_commas(cells)
+            ],
+            file,
+        )
     fields = []
-    for name in names:
-        column = table.columns.index(name)
-        cells = [row[column] for row in rows]
+    for name, cells in zip(names, cells_of, strict=True):
         spec = specs.get(name)
         if spec is None:
-            if request.skip:  # A row with an empty cell among numbers will be skipped.
-                cells = [cell for cell in cells if cell.strip()] or cells
-            spec = kind_of_cells(
-                cells,
-                name,
-                lambda row: table.line_of(first, row, str(locations[0])),
-                str(locations[0]),
-            )
+            try:
+                spec = kind_of_cells(
+                    cells, name, lambda row: table.line_of(first, row, file), file, table.decimal
+                )
+            except DataError:
+                if not request.skip:
+                    raise
+                spec = ArraySpec((), np.int64)  # A row without such a number will be skipped.
+        elif spec.shape != ():
+            raise ValueError(f"a cell of a CSV file is one value, got {spec} for column {name!r}.")
         mean = sum(map(len, cells)) // max(1, len(cells))
         fields.append(Field(spec, estimate=mean + 8))
     flow = CsvFlow(locations, table, names, structure, tuple(fields), direct=request.direct)
-    if any(location.is_remote for location in locations) or min(starts) < 0:
+    if flow.is_packed or any(location.is_remote for location in locations) or min(starts) < 0:
         return flow
     indexes = index_lines(locations, starts, table.dialect, direct=request.direct)
     return flow if indexes is None else CsvRows(flow, indexes)
+
+
+def _has_commas(cells: Sequence[str]) -> bool:
+    """Return whether cells are numbers with decimal commas, as far as they are not missing."""
+    filled = [cell for cell in cells if not is_missing(cell)]
+    return any(map(has_decimal_comma, filled)) and all(
+        has_decimal_comma(cell) or cell.strip().lstrip("+-").isdigit() for cell in filled
+    )
+
+
+def _warn_of_commas(names: Sequence[str], file: str) -> None:
+    if names:
+        shown = ", ".join(map(repr, names[:_NAMES_SHOWN])) + (
+            ", ..." if names[_NAMES_SHOWN:] else ""
+        )
+        warn_user(
+            f"{file}: the numbers of column {shown} have commas, and are read as text; decimal=',' reads them as "
+            "numbers with decimal commas, and decimal='.' leaves them text without this warning."
+        )
 
 
 def _first_row(piece: Piece, table: Table, location: Location) -> int:
@@ -76,24 +114,48 @@ def _tables(
     locations: Sequence[Location], request: Request
 ) -> tuple[list[Location], Table, list[int]]:
     """Return the good files, the columns that all of them have, and where the rows of each begin."""
-    delimiter = "\t" if locations[0].suffix == ".tsv" else ","
+    asked = None if request.separator is None else check_separator(request.separator)
+    decimal = "." if request.decimal is None else check_decimal(request.decimal, asked)
     first: list[tuple[Location, Table]] = []
 
     def look(location: Location) -> int:
+        delimiter = asked or (first[0][1].delimiter if first else _separator(location, decimal))
         piece = _first_piece(location, Dialect(ord(delimiter)))
-        table = _table(piece, delimiter, str(location), skip=request.skip)
+        table = replace(_table(piece, delimiter, str(location), skip=request.skip), decimal=decimal)
         if not first:
             first.append((location, table))
         known = first[0][1]
         if table != known:
+            own = asked or _separator(location, decimal)
+            other = "" if own == delimiter else f", whose separator seems to be {own!r}"
             raise SpecMismatchError(
-                f"the files of a dataset must have the same columns, got {', '.join(known.columns)} in "
-                f"{first[0][0]} and {', '.join(table.columns)} in {location}."
+                f"the files of a dataset must have the same columns, got {_shown(known.columns)} in "
+                f"{first[0][0]} and {_shown(table.columns)} in {location}{other}."
             )
         return _first_row(piece, table, location)
 
     good, starts = attempt_each(locations, look, request)
     return good, first[0][1], starts
+
+
+def _shown(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:_COLUMNS_SHOWN]) + (", ..." if columns[_COLUMNS_SHOWN:] else "")
+
+
+def _separator(location: Location, decimal: str) -> str:
+    """Return what stands between the cells of a file, by its name and its first rows."""
+    if location.name.lower().removesuffix(".gz").endswith(".tsv"):
+        return "\t"
+    with open_text(location) as reader:
+        data = read_some(reader, mark_nbytes(reader), _SEPARATOR_NBYTES)
+        if data.startswith(_GZIP) and not is_packed(location):
+            raise DataError(
+                "is packed by gzip, which its name does not say",
+                file=str(location),
+                cure="Give it a name that ends in .gz, such as .csv.gz.",
+            )
+        is_whole = len(data) >= reader.size
+    return found_separator(data.decode("utf-8", "replace"), is_whole=is_whole, decimal=decimal)
 
 
 def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:
@@ -104,9 +166,7 @@ def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list
         if not request.skip:
             error.add_note(_NOTE)
             raise
-    return [
-        row.cells for row in table.parse_each(piece, file, lambda *_: None) if row.error is None
-    ]
+    return [row.raw for row in table.parse_each(piece, file, lambda *_: None) if row.error is None]
 
 
 def _text(piece: Piece, file: str) -> str:
@@ -118,7 +178,7 @@ def _text(piece: Piece, file: str) -> str:
 
 
 def _first_piece(location: Location, dialect: Dialect) -> Piece:
-    with open_reader(location) as reader:
+    with open_text(location) as reader:
         # No budget is known yet: a first line that would not fit the default one is taken for damage.
         most = max(_LEAST_NBYTES, default_budget() // CsvFlow.copies)
         piece = next(read_pieces(reader, dialect=dialect, most=most), None)
@@ -131,10 +191,13 @@ def _table(piece: Piece, delimiter: str, file: str, *, skip: bool) -> Table:
     # Under `skip` a line that is not UTF-8 is skipped later: the file may still have a header.
     text = piece.data.decode("utf-8", "replace") if skip else _text(piece, file)
     head = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-    if all(_is_number(cell) for cell in head) and head:
+    is_number = [
+        _is_number(cell) or (delimiter != "," and has_decimal_comma(cell)) for cell in head
+    ]
+    if any(is_number) and all(map(operator.or_, is_number, map(is_missing, head))):
         return Table(delimiter, has_header=False, columns=tuple(map(str, range(len(head)))))
     columns = tuple(cell.strip() for cell in head)
-    twice = [name for name in columns if columns.count(name) > 1]
+    twice = [name for name, count in Counter(columns).items() if count > 1]
     if twice or not columns:
         what = f"two columns called {twice[0]!r}" if twice else "no header"
         raise DataError(
@@ -149,28 +212,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _given(spec: Any, table: Table, file: str) -> dict[str, ArraySpec]:
-    """Return the specs that the user gave: {column: ArraySpec or dtype}."""
-    if spec is None:
-        return {}
-    if not isinstance(spec, dict):
-        raise TypeError(
-            f"spec of a CSV file must be a dict of columns, got {spec!r}.\n"
-            '  right: from_files("x.csv", spec={"price": "float32", "name": str})'
-        )
-    found = {
-        name: one if isinstance(one, ArraySpec) else ArraySpec((), one)
-        for name, one in spec.items()
-    }
-    for name, one in found.items():
-        if name not in table.columns:
-            raise DataError(
-                f"spec names {name!r}, and the columns are {', '.join(table.columns)}",
-                file=file,
-                cure="Check the spec, and the first line of the file.",
-            )
-        if one.shape != ():
-            raise ValueError(f"a cell of a CSV file is one value, got {one} for column {name!r}.")
-    return found

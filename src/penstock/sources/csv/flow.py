@@ -1,35 +1,25 @@
 """The rows of CSV files, read forward."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
-
-from penstock.core.arrays import Index
-from penstock.core.blocks import Block
+from penstock.core.blocks import Sink
 from penstock.core.fields import Field
 from penstock.core.nest import Structure
-from penstock.core.rows import Context
-from penstock.errors import DataError
 from penstock.io.formats.lines import TEXT_NBYTES, Piece
 from penstock.io.location import Location
-from penstock.sources.csv.cells import LineOf, column_values
+from penstock.io.reader import Bytes
+from penstock.sources.csv.cells import column_values
+from penstock.sources.csv.parsing import Parser
 from penstock.sources.csv.table import Table
-from penstock.sources.reading.line_flow import LineFlow
+from penstock.sources.reading.parsed_flow import LineOf, ParsedFlow, ParsedLine
 from penstock.sources.reading.parts import skipped_words
 
-_MOST_NBYTES = 2 * TEXT_NBYTES  # Under `skip`, a longer row is an unclosed quote.
-PYTHON_NBYTES = 64
-"""Bytes that a byte of text takes at most while its cells are Python objects."""
 
-
-class CsvFlow(LineFlow):
+class CsvFlow(ParsedFlow):
     """Rows of CSV files, a field a column."""
 
     kind = "CSV"
-    copies = PYTHON_NBYTES
-    most_skipped = _MOST_NBYTES
 
     def __init__(
         self,
@@ -45,60 +35,44 @@ class CsvFlow(LineFlow):
         self.table = table
         self.dialect = table.dialect
         self.names = names
+        self.num_columns = len(table.columns)
+        places = {name: column for column, name in enumerate(table.columns)}
+        self.columns = [places[name] for name in names]
         self.structure = structure
         self.fields = fields
+        self.parser = Parser(table, self.columns, fields)
 
-    def rows_of(
-        self, piece: Piece, used: int, file: str, context: Context
-    ) -> tuple[Block, Index | None]:
-        """Return the good rows as a block; if some are bad, each row is checked by itself."""
-        try:
-            rows = self.table.rows(piece, file)[used:]
-            line_of = partial(self._line_of, piece, used, file)
-            return self._block(rows, line_of, file, context), None
-        except DataError:
-            if not self.skip:
-                raise
-        rows, places = self._good_rows(piece, used, file, context)
-        return self._block(rows, lambda _: piece.line, file, context), places
+    def parse(self, text: Bytes, num_rows: int, sinks: Sequence[Sink], flags: int) -> None:
+        """Put rows of text into columns by pyarrow; the text begins with a line end. Raises UnreadableError."""
+        self.parser.put(text, num_rows, sinks, flags)
 
-    def _line_of(self, piece: Piece, used: int, file: str, row: int) -> int:
-        return self.table.line_of(piece, row + used, file)
+    def num_heads(self, piece: Piece) -> int:
+        """Return 1 for the piece that begins with the header."""
+        return int(self.table.has_header and piece.line == 1)
 
-    def _block(
-        self, rows: Sequence[Sequence[str]], line_of: LineOf, file: str, context: Context
-    ) -> Block:
-        """Return a block of the values of cells."""
-        block = context.block(self, len(rows))
-        columns = list(zip(*rows, strict=True))
-        for name, field, sink in zip(self.names, self.fields, block.sinks, strict=True):
-            if rows:
-                cells = columns[self.table.columns.index(name)]
-                sink.put(column_values(cells, field.spec, name, line_of, file))
-        return block
+    def raw_rows(self, piece: Piece, file: str) -> list[Any]:
+        """Return the cells of the rows of a piece; raises a DataError for the first bad row."""
+        return self.table.rows(piece, file)
 
-    def _good_rows(
-        self, piece: Piece, used: int, file: str, context: Context
-    ) -> tuple[list[list[str]], Index]:
-        """Return the good rows of a piece after the first `used`, and their places; the others are skipped."""
+    def line_of(self, piece: Piece, row: int, file: str) -> int:
+        """Return the line of a row of a piece: for messages."""
+        return self.table.line_of(piece, row, file)
+
+    def columns_of(self, rows: Sequence[Any], line_of: LineOf, file: str) -> list[Any]:
+        """Return the values of each field of rows; raises a DataError with the line of the first bad cell."""
+        cells = list(zip(*rows, strict=True))
+        return [
+            column_values(cells[column], field.spec, name, line_of, file, self.table.decimal)
+            for column, name, field in zip(self.columns, self.names, self.fields, strict=True)
+        ]
+
+    def each_row(self, piece: Piece, file: str) -> list[ParsedLine]:
+        """Return all rows of a piece, each checked by itself."""
 
         def check(cells: list[str], line: int) -> None:
-            for name, field in zip(self.names, self.fields, strict=True):
-                cell = cells[self.table.columns.index(name)]
-                column_values([cell], field.spec, name, lambda _: line, file)
+            self.columns_of([cells], lambda _: line, file)
 
-        found = self.table.parse_each(piece, file, check)[used:]
-        for row in found:
-            if row.error is not None:
-                self.skip_bad(row.error, context)
-        good = [place for place, row in enumerate(found) if row.error is None]
-        return [found[place].cells for place in good], np.array([*good, len(found)], np.int64)
-
-    def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
-        """Return the bytes of the blocks under way, and of the text and cells of one piece."""
-        rows = max(1, TEXT_NBYTES // max(1, len(self.table.columns)) // 2)
-        block = min(self.block_nbytes(rows), 8 * TEXT_NBYTES)
-        return (ahead + 2) * block + PYTHON_NBYTES * (_MOST_NBYTES if self.skip else TEXT_NBYTES)
+        return self.table.parse_each(piece, file, check)
 
     def choice(self) -> str:
         """Return what was found in the files."""
@@ -110,10 +84,11 @@ class CsvFlow(LineFlow):
             "names from the first line" if self.table.has_header else "no header: numbers as names"
         )
         types = f"types from the first {TEXT_NBYTES >> 10} KB, then fixed"
-        return f"{head}; {types}"
+        commas = ", decimal commas" if self.table.decimal == "," else ""
+        return f"{head}; separator {self.table.delimiter!r}{commas}; {types}"
 
     def fingerprint(self) -> Any:
         """Return names and sizes of the files, and the fields."""
         files = [[location.name, location.size] for location in self.locations]
         specs = [field.spec.to_json() for field in self.fields]
-        return ["csv", files, list(self.names), specs, self.skip]
+        return ["csv", files, list(self.names), specs, self.skip, *self.table.unusual()]

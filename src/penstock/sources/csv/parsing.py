@@ -7,21 +7,16 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.arrays import Index
 from penstock.core.blocks import Pieces, Sink
-from penstock.core.columns import Text
 from penstock.core.fields import Field
 from penstock.core.optional import require
 from penstock.io.reader import Bytes
-from penstock.memory import Allocate
-from penstock.sources.csv.cells import column_values
+from penstock.sources.arrow.columns import text_column
+from penstock.sources.csv.cells import MISSING, column_values
+from penstock.sources.csv.table import Table
+from penstock.sources.reading.parsed_flow import UnreadableError
 
 _TRUE, _FALSE = ["1", "true", "True", "TRUE"], ["0", "false", "False", "FALSE"]
-_CELL_NBYTES = 16  # Of each cell while it is parsed: where it begins, and its value.
-
-
-class UnreadableError(ValueError):
-    """Pyarrow can't read these rows: they are bad, or written in a way that only Python's own functions read."""
 
 
 @cache
@@ -34,29 +29,19 @@ def arrow() -> Any:
         return None
 
 
-def parsing_nbytes(num_rows: int, num_columns: int, text_nbytes: int) -> int:
-    """Return the bytes that parsing takes: copies of the text, and of the cells."""
-    return 3 * text_nbytes + _CELL_NBYTES * num_rows * (num_columns + 1)
-
-
 class Parser:
-    """Parses rows of tables with `num_columns` columns, of which `columns` are wanted, as the specs of `fields` say."""
+    """Parses rows of a table, of which `columns` are wanted, as the specs of `fields` say."""
 
-    def __init__(
-        self,
-        delimiter: str,
-        num_columns: int,
-        columns: Sequence[int],
-        fields: Sequence[Field],
-        flags: int,
-    ) -> None:
-        self.delimiter = delimiter
-        self.num_columns = num_columns
+    def __init__(self, table: Table, columns: Sequence[int], fields: Sequence[Field]) -> None:
+        self.table = table
         self.columns = columns
         self.fields = fields
-        self.flags = flags
+        self.names = [str(column) for column in range(len(table.columns))]
+        self.wanted = [str(column) for column in sorted(set(columns))]
+        self.has_gaps = False
+        """Whether numbers may be missing: to look for these takes time."""
 
-    def put(self, text: Bytes, num_rows: int, sinks: Sequence[Sink]) -> None:
+    def put(self, text: Bytes, num_rows: int, sinks: Sequence[Sink], flags: int) -> None:
         """Put rows of text into columns; the text begins with a line end, and all of its quotes are closed.
 
         Raises:
@@ -65,28 +50,20 @@ class Parser:
         pa = arrow()
         if pa is None or not _native.is_utf8(text):
             raise UnreadableError
-        wanted = sorted(set(self.columns))
-        kinds = {str(c): self._kind(f) for c, f in zip(self.columns, self.fields, strict=True)}
-        names = [str(column) for column in range(self.num_columns)]
+        kinds = {
+            str(c): self._kind(f, flags) for c, f in zip(self.columns, self.fields, strict=True)
+        }
         try:
-            table = pa.csv.read_csv(
-                pa.BufferReader(pa.py_buffer(text)),
-                # One block: pyarrow would cut rows that are longer than its own ones.
-                pa.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-                pa.csv.ParseOptions(
-                    delimiter=self.delimiter,
-                    newlines_in_values=bool(self.flags & _native.HAS_QUOTES),
-                ),
-                pa.csv.ConvertOptions(
-                    check_utf8=False,
-                    column_types=kinds,
-                    null_values=[],
-                    strings_can_be_null=False,
-                    true_values=_TRUE,
-                    false_values=_FALSE,
-                    include_columns=[str(column) for column in wanted],
-                ),
-            )
+            if self.has_gaps:
+                table = self._parsed(text, kinds, flags)
+            else:
+                try:
+                    table = self._parsed(text, kinds, flags)
+                except pa.ArrowInvalid:
+                    if pa.float64() not in kinds.values():
+                        raise
+                    self.has_gaps = True
+                    table = self._parsed(text, kinds, flags)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UnreadableError from error
         if table.num_rows != num_rows:
@@ -102,7 +79,31 @@ class Parser:
             else:
                 sink.put(values)
 
-    def _kind(self, field: Field) -> Any:
+    def _parsed(self, text: Bytes, kinds: dict[str, Any], flags: int) -> Any:
+        pa = arrow()
+        return pa.csv.read_csv(
+            pa.BufferReader(pa.py_buffer(text)),
+            # One block: pyarrow would cut rows that are longer than its own ones.
+            pa.csv.ReadOptions(
+                use_threads=False, block_size=len(text) + 1, column_names=self.names
+            ),
+            pa.csv.ParseOptions(
+                delimiter=self.table.delimiter,
+                newlines_in_values=bool(flags & _native.HAS_QUOTES),
+            ),
+            pa.csv.ConvertOptions(
+                check_utf8=False,
+                column_types=kinds,
+                null_values=MISSING if self.has_gaps else [],
+                strings_can_be_null=False,
+                true_values=_TRUE,
+                false_values=_FALSE,
+                include_columns=self.wanted,
+                decimal_point=self.table.decimal,
+            ),
+        )
+
+    def _kind(self, field: Field, flags: int) -> Any:
         """Return the type that pyarrow shall read a column as: text where it reads more than Python does."""
         pa = arrow()
         dtype = field.spec.dtype
@@ -110,9 +111,9 @@ class Parser:
             return pa.binary() if dtype is bytes else pa.string()
         if dtype.kind == "b":
             return pa.bool_()
-        if dtype.kind in "iu" and not self.flags & _native.HAS_HEX:
+        if dtype.kind in "iu" and not flags & _native.HAS_HEX:
             return pa.from_numpy_dtype(dtype.newbyteorder("="))
-        if dtype.kind == "f" and dtype.itemsize <= 8 and not self.flags & _native.HAS_NAN:
+        if dtype.kind == "f" and dtype.itemsize <= 8 and not flags & _native.HAS_NAN:
             # As NumPy reads narrow ones: by way of float64.
             return pa.float64()
         return pa.string()
@@ -120,26 +121,15 @@ class Parser:
     def _values(self, found: Any, field: Field, sink: Sink) -> Any:
         values = found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
         if isinstance(sink, Pieces):
-            return _text(values, field.spec.dtype, sink.allocate)
+            return text_column(values, field.spec.dtype, sink.allocate)
         if arrow().types.is_string(values.type):
-            return _converted(values.to_pylist(), field)
+            return self._converted(values.to_pylist(), field)
+        if values.null_count and not arrow().types.is_floating(values.type):
+            raise UnreadableError
         return values.to_numpy(zero_copy_only=False)
 
-
-def _converted(cells: list[str], field: Field) -> Any:
-    try:
-        return column_values(cells, field.spec, "", lambda _: 0, "")
-    except ValueError as error:
-        raise UnreadableError from error
-
-
-def _text(values: Any, kind: Any, allocate: Allocate) -> Text:
-    """Return a column of text that pyarrow made, in memory that the ledger counts."""
-    _, edges, data = values.buffers()
-    narrow = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
-    offsets: Index = narrow.astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    memory = allocate(last - first)
-    if last > first:
-        memory[: last - first] = np.frombuffer(data, np.uint8)[first:last]
-    return Text(memory, offsets - first, kind)
+    def _converted(self, cells: list[str], field: Field) -> Any:
+        try:
+            return column_values(cells, field.spec, "", lambda _: 0, "", self.table.decimal)
+        except ValueError as error:
+            raise UnreadableError from error

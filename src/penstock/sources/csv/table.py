@@ -7,21 +7,27 @@ from typing import Any
 
 from penstock.errors import DataError
 from penstock.io.formats.lines import Dialect, Piece
-from penstock.sources.csv.bad_lines import Check, ParsedLine, parse_lines
+from penstock.sources.csv.bad_lines import Check, parse_lines
+from penstock.sources.reading.parsed_flow import ParsedLine
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How the CSV files of a dataset are written: the delimiter, the header, the columns."""
+    """How the CSV files of a dataset are written: the delimiter, the header, the columns, the decimal mark."""
 
     delimiter: str
     has_header: bool
     columns: tuple[str, ...]
+    decimal: str = "."
 
     @property
     def dialect(self) -> Dialect:
         """Where its rows end."""
         return Dialect(ord(self.delimiter))
+
+    def unusual(self) -> list[str]:
+        """Return what the values depend on besides columns and types: nothing for the decimal point that most have."""
+        return [] if self.decimal == "." else [self.decimal]
 
     def reader(self, piece: Piece, file: str) -> Any:
         """Return the reader of a piece of text; splitlines() won't do, since it also cuts within lines."""
@@ -55,7 +61,8 @@ class Table:
             f"line {line} has {len(cells)} columns, and the header has "
             f"{len(self.columns)} ({', '.join(self.columns[:5])}{', ...' if len(self.columns) > 5 else ''})",
             file=file,
-            cure="Add what is missing, or quote a cell that holds the separator.",
+            cure="Add what is missing, or quote a cell that holds the separator, which is "
+            f"{self.delimiter!r}: separator=... sets another.",
         )
 
     def parse_each(self, piece: Piece, file: str, check: Check) -> list[ParsedLine]:

@@ -15,7 +15,7 @@ from penstock.io.formats.parquet_pages import check_footer, read_pages
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
-from penstock.sources.arrow.columns import as_numpy, check_column, null_error
+from penstock.sources.arrow.columns import as_numpy, check_column, may_be_missing, null_error
 from penstock.sources.parquet.handle import Handle, damaged, encrypted, file_errors, where
 from penstock.sources.parquet.row_groups import (
     BATCH_NBYTES,
@@ -97,7 +97,7 @@ def _open(
         stored = [
             _stored(reader, groups, numbers, number, spec, name) for number in range(len(groups))
         ]
-        if spec.is_text or spec.shape == ():
+        if spec.is_text or (spec.shape == () and not may_be_missing(spec)):
             _check_nulls(groups, numbers, name, location)
         if name not in known and metadata.num_rows:
             known[name] = _sampled(

@@ -335,9 +335,7 @@ def _leaf_of_list(values: list[Any], name: str) -> Leaf:
 
 
 def _host_array(value: Any, name: str) -> Any:
-    """Return an ndarray over the memory of a tensor on the CPU or of a pandas column, else `value`."""
-    if hasattr(value, "to_numpy") and getattr(value, "ndim", 0) == 1:
-        return value.to_numpy()
+    """Return an ndarray over the memory of a tensor on the CPU, else `value`."""
     if hasattr(value, "detach") and hasattr(value, "numpy"):  # torch, perhaps with a gradient
         value = value.detach()
         if value.device.type == "cpu":
@@ -348,8 +346,7 @@ def _host_array(value: Any, name: str) -> Any:
     if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")):
         raise TypeError(
             f"field {name!r} must be an array (anything with shape, dtype and slicing), or a list of "
-            f"bytes or str, got {type(value).__name__}; a data frame goes in as "
-            "{column: frame[column] for column in frame}."
+            f"bytes or str, or a table, got {type(value).__name__}."
         )
     return value
 

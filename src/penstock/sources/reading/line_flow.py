@@ -13,8 +13,8 @@ from penstock.core.state import cursor_parts
 from penstock.errors import BudgetError, DataError
 from penstock.io.formats.lines import Dialect, Piece, UnclosedError, next_line, read_pieces
 from penstock.io.location import Location
-from penstock.io.open import open_reader
 from penstock.io.reader import Reader
+from penstock.io.unpacked import UNPACKING_NBYTES, UnpackedReader, is_packed, open_text
 from penstock.memory import format_nbytes
 from penstock.sources.reading.bad_rows import SkippableFlow, passed
 
@@ -56,7 +56,7 @@ class LineFlow(SkippableFlow):
         for at in range(number, len(self.locations)):
             location = self.locations[at]
             try:
-                with open_reader(location, direct=self.direct, access="sequential") as reader:
+                with open_text(location, direct=self.direct) as reader:
                     for piece in self.pieces(reader, offset, line, context):
                         yield from self._parcel(at, piece, used, context)
                         used = 0
@@ -73,7 +73,9 @@ class LineFlow(SkippableFlow):
             del block
             yield parcel.pop()
 
-    def pieces(self, reader: Reader, offset: int, line: int, context: Context) -> Iterator[Piece]:
+    def pieces(
+        self, reader: Reader | UnpackedReader, offset: int, line: int, context: Context
+    ) -> Iterator[Piece]:
         """Yield the text of a file from `offset` on, where `line` begins; under `skip` only of lines that end."""
 
         def reserve(line: int, nbytes: int) -> Any:
@@ -95,7 +97,9 @@ class LineFlow(SkippableFlow):
             else:
                 return
 
-    def _reserved(self, reader: Reader, line: int, nbytes: int, context: Context) -> Any:
+    def _reserved(
+        self, reader: Reader | UnpackedReader, line: int, nbytes: int, context: Context
+    ) -> Any:
         """Return memory of the budget that stands for what a long line takes besides its block."""
         taken = self.copies * nbytes
         try:
@@ -106,7 +110,7 @@ class LineFlow(SkippableFlow):
                 f"{reader.location}: line {line} has up to {format_nbytes(nbytes)}, and reading it takes "
                 f"{format_nbytes(taken)}, more than the memory budget leaves it. "
                 f"Write with_options(memory={budget}), or more"
-                f"{', or look for a quote that is never closed' if self.dialect.is_csv else ''}.",
+                f"{', or look for a quote that is never closed' if self.dialect.has_quotes else ''}.",
                 is_final=True,
             ) from error
 
@@ -123,11 +127,22 @@ class LineFlow(SkippableFlow):
         """Return the file that the row at `cursor` comes from."""
         return str(self.locations[cursor[0]])
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether one of the files is packed."""
+        return any(map(is_packed, self.locations))
+
+    @property
+    def unpacking_nbytes(self) -> int:
+        """The bytes that unpacking takes, if a file is packed."""
+        return UNPACKING_NBYTES if self.is_packed else 0
+
     def notes(self) -> tuple[str, ...]:
         """Return the note that there is no random access."""
-        return (
-            f"{self.kind} can only be read forward. cache() keeps its rows, and makes shuffle exact.",
-        )
+        note = f"{self.kind} can only be read forward. cache() keeps its rows, and makes shuffle exact."
+        if self.is_packed:
+            note += " A packed file is unpacked from its beginning to go on after a state."
+        return (note,)
 
     def describe(self) -> str:
         """Return the call that made it."""

@@ -13,7 +13,7 @@ from penstock.errors import StreamClosedError
 from penstock.io.formats.lines import MOST_NBYTES, Dialect
 from penstock.io.location import Location
 from penstock.io.open import open_reader
-from penstock.io.reader import read_bytes
+from penstock.io.reader import Bytes, read_bytes
 from penstock.io.sizes import PIECE_NBYTES, READ_NBYTES
 from penstock.memory import allocate_plain
 from penstock.sources.reading.saved_indexes import each_in_parallel, load, save
@@ -130,6 +130,7 @@ def _scan(
                 if wanted >= MOST_NBYTES:
                     return None
                 wanted *= 2
+                del piece, buffer, scan  # Frees its memory before there is more.
                 buffer = allocate_plain(min(wanted, location.size - offset))
                 continue
             edges.append(offset + ends[:count])
@@ -142,6 +143,15 @@ def _scan(
     is_open = last not in ((b"\n", b"\r", b"") if dialect.is_csv else (b"\n", b""))
     made = LineIndex(np.concatenate(edges), np.concatenate(rows), lengths, flags, is_open)
     return made if _longest(made) <= MOST_NBYTES else None
+
+
+def facts_of(text: Bytes, dialect: Dialect) -> tuple[int | None, int]:
+    """Return the flags of whole lines of text, None if a quote in it is broken; and how many rows it has."""
+    ends, counts = np.empty((2, _most_runs(len(text))), np.int64)
+    lengths = np.zeros(_native.NUM_LENGTHS, np.int64)
+    scan = partial(_native.scan_lines, text, dialect.separator, dialect.quote, RUN_NBYTES)
+    count, flags, fault, unclosed = scan(is_last=True, ends=ends, rows=counts, lengths=lengths)
+    return None if fault >= 0 or unclosed >= 0 else flags, int(counts[:count].sum())
 
 
 def _longest(index: LineIndex) -> int:

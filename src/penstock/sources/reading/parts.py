@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
+from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FieldError, LengthError, ReadError, SpecMismatchError
 from penstock.io.location import Location
 from penstock.sources.reading.leaves import Leaf
@@ -15,6 +16,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 BAD = (DataError, SpecMismatchError, LengthError)
 """The errors of bad files and bad rows, which can be skipped."""
+_MOST_NAMES = 50  # Names of fields in a message.
 _MOST_REASONS = 10  # Fields that are left out are named up to this many.
 
 
@@ -38,6 +40,10 @@ class Request:
     """What fsspec needs to know to read URLs."""
     verify: bool = True
     """Whether checksums in the files are compared."""
+    separator: str | None = None
+    """What stands between the cells of CSV files; None: it is found."""
+    decimal: str | None = None
+    """The decimal mark of numbers in CSV files; None: a point."""
 
     @property
     def names(self) -> list[str] | None:
@@ -170,17 +176,47 @@ def check_names(
     left_out: Mapping[str, FieldError] | None = None,
 ) -> None:
     """Raise if one of the fields that are wanted is not there, or can't be read."""
-    available = list(available)
+    available = dict.fromkeys(available)
     missing = [name for name in names if name not in available]
     if missing:
         if missing[0] in (left_out or {}):
             raise (left_out or {})[missing[0]]
-        shown = ", ".join(map(repr, available)) or "none"
+        shown = _shown(list(available)) or "none"
         raise DataError(
             f"has no field {missing[0]!r}, only {shown}",
             file=file,
             cure="Choose among them with fields=(...).",
         )
+
+
+def given_specs(spec: Any, available: Iterable[str], file: str) -> dict[str, ArraySpec]:
+    """Return the specs that the user gave for some columns: {column: ArraySpec or dtype}."""
+    if spec is None:
+        return {}
+    if not isinstance(spec, Mapping):
+        raise TypeError(
+            f"spec must be a dict of columns, got {spec!r}.\n"
+            '  right: from_files("x.csv", spec={"price": "float32", "name": str})'
+        )
+    columns = dict.fromkeys(available)
+    found = {}
+    for name, one in spec.items():
+        if name not in columns:
+            raise DataError(
+                f"spec names {name!r}, and the columns are {_shown(list(columns))}",
+                file=file,
+                cure="Check the spec, and the beginning of the file.",
+            )
+        try:
+            found[name] = one if isinstance(one, ArraySpec) else ArraySpec((), one)
+        except TypeError as error:
+            raise TypeError(f"spec of column {name!r}: {error}") from error
+    return found
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(map(repr, names[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
 
 
 def no_rows(name: str, field: str) -> FieldError:

@@ -1,26 +1,16 @@
 """The bytes of a TFRecord file from front to back, packed or not."""
 
-import zlib
 from types import TracebackType
-from typing import Any, Protocol, Self
-
-import numpy as np
+from typing import Protocol, Self
 
 from penstock import _native
 from penstock.core.closing import Closing
-from penstock.errors import DataError
+from penstock.io.inflated import InflatedBytes
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Bytes, Reader, read_bytes
 
-# zlib's `wbits` for each format: which header it has, and a window of 32 KB.
-_WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
-_WINDOW_NBYTES = 64 << 10  # zlib may hold a window of output, besides what it has yet to read.
-_MOST_RATIO = 1032  # Deflate makes a byte of no more than this many.
-_INPUT_NBYTES = 128 << 10
-_OUTPUT_NBYTES = 256 << 10
-INFLATING_NBYTES = 3 * (_INPUT_NBYTES + _OUTPUT_NBYTES) + (64 << 10)
-"""The bytes that unpacking a file takes: zlib copies the unused rest of its input, and its output."""
+_CURE = "Compare it with its original; if it is not packed, write compression='none'."
 
 
 def compression_of(location: Location, asked: str | None) -> str:
@@ -78,18 +68,10 @@ def open_bytes(
     reader = open_reader(location, direct=direct, access="sequential")
     if compression == "none":
         return PlainBytes(reader, offset)
-    return InflatedBytes(reader, compression, offset)
+    return InflatedBytes(reader, compression, offset, cure=_CURE)
 
 
-class _OfFile(Closing):
-    reader: Reader
-
-    def close(self) -> None:
-        """Close the file."""
-        self.reader.close()
-
-
-class PlainBytes(_OfFile):
+class PlainBytes(Closing):
     """The bytes of a file as they lie there."""
 
     is_exact = True
@@ -97,6 +79,10 @@ class PlainBytes(_OfFile):
     def __init__(self, reader: Reader, offset: int) -> None:
         self.reader = reader
         self.position = offset
+
+    def close(self) -> None:
+        """Close the file."""
+        self.reader.close()
 
     @property
     def left(self) -> int:
@@ -110,78 +96,3 @@ class PlainBytes(_OfFile):
             self.reader.read_into(buffer[:size], self.position)
         self.position += size
         return size
-
-
-class InflatedBytes(_OfFile):
-    """The unpacked bytes of a file. A damaged file gives what comes before the damage, then raises."""
-
-    is_exact = False
-
-    def __init__(self, reader: Reader, compression: str, offset: int) -> None:
-        self.reader = reader
-        self.compression = compression
-        self.position = 0
-        self.input = b""
-        self.error: DataError | None = None
-        self.inflater: Any = zlib.decompressobj(_WINDOW_BITS[compression])
-        skipped = np.empty(min(offset, _OUTPUT_NBYTES), np.uint8)
-        while offset > 0:
-            got = self.fill(skipped[: min(offset, skipped.size)])
-            if not got:
-                break
-            offset -= got
-
-    @property
-    def left(self) -> int:
-        """How many bytes are left at most: the length of a record that claims more is a lie."""
-        return _WINDOW_NBYTES + _MOST_RATIO * (self.reader.size - self.position + len(self.input))
-
-    def fill(self, buffer: Bytes) -> int:
-        """Fill `buffer` as far as there are bytes, and return how many there were."""
-        done = 0
-        while done < buffer.size and self.error is None:
-            try:
-                piece = self._next(min(buffer.size - done, _OUTPUT_NBYTES))
-            except zlib.error as error:
-                self.error = self._damage(f"is damaged ({error})")
-                break
-            if piece is None:
-                break
-            buffer[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-            done += len(piece)
-        if not done and buffer.size and self.error is not None:
-            raise self.error
-        return done
-
-    def _next(self, size: int) -> bytes | None:
-        """Return the next bytes, which may be b''; None at the end."""
-        if not self.input:
-            self.input = self._read()
-            if not self.input:
-                if not self.inflater.eof and self.reader.size:
-                    self.error = self._damage("is cut off")
-                return None
-        if self.inflater.eof:  # A file may be several packed files, one after the other.
-            self.inflater = zlib.decompressobj(_WINDOW_BITS[self.compression])
-        piece: bytes = self.inflater.decompress(self.input, size)
-        self.input = (
-            self.inflater.unused_data if self.inflater.eof else self.inflater.unconsumed_tail
-        )
-        if not piece and not self.input and not self.inflater.eof:
-            # zlib may still hold output, although it took all of the input.
-            piece = self.inflater.decompress(b"", size)
-        return piece
-
-    def _read(self) -> bytes:
-        size = min(_INPUT_NBYTES, self.reader.size - self.position)
-        found = read_bytes(self.reader, self.position, size) if size > 0 else b""
-        self.position += len(found)
-        return found
-
-    def _damage(self, what: str) -> DataError:
-        return DataError(
-            f"its {self.compression} data {what}",
-            file=str(self.reader.location),
-            offset=self.position - len(self.input),
-            cure="Compare it with its original; if it is not packed, write compression='none'.",
-        )

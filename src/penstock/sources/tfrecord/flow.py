@@ -13,8 +13,9 @@ from penstock.core.parcels import Cursor, Parcel
 from penstock.core.rows import Context, Flow, Node, rows_per_block
 from penstock.core.state import cursor_parts
 from penstock.errors import BudgetError, DataError
+from penstock.io.inflated import INFLATING_NBYTES
 from penstock.io.location import Location
-from penstock.sources.tfrecord.compression import INFLATING_NBYTES, ForwardBytes, open_bytes
+from penstock.sources.tfrecord.compression import ForwardBytes, open_bytes
 from penstock.sources.tfrecord.records import (
     FRAME_NBYTES,
     HEADER_NBYTES,

@@ -1,0 +1,258 @@
+"""CSV as it is in the wild: separators, gaps, decimal commas, quotes, marks, packing; with and without an index."""
+
+import gzip
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conformance import assert_same, run
+
+import penstock as ps
+from penstock.core.rows import Flow, Rows
+from penstock.errors import DataError, PenstockWarning
+from penstock.sources.csv import parsing
+
+NAN = np.float64("nan")
+
+
+def both(folder: Path, text: str | bytes, name: str = "a.csv", **options: Any) -> list[ps.Dataset]:
+    """Return a file with random access, and the same one packed, after checking that they are alike."""
+    data = text.encode() if isinstance(text, str) else text
+    (folder / name).write_bytes(data)
+    (folder / f"{name}.gz").write_bytes(gzip.compress(data))
+    found = [ps.from_files(folder / one, **options) for one in (name, f"{name}.gz")]
+    assert isinstance(found[0].node, Rows)
+    assert isinstance(found[1].node, Flow)
+    assert found[0].spec == found[1].spec
+    return found
+
+
+def rows_of(folder: Path, text: str | bytes, name: str = "a.csv", **options: Any) -> list[Any]:
+    """Return the rows of a file: the same with an index and without, by pyarrow and by Python, and skipping."""
+    found = []
+    for has_arrow in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not has_arrow:
+                patch.setattr(parsing, "arrow", lambda: None)
+            for ds in both(folder, text, name, **options):
+                found += [run(ds), run(ds.with_options(on_error="skip"))]
+    for other in found[1:]:
+        assert_same(other, found[0])
+    return found[0]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_found_in_the_first_rows_or_said(tmp_path: Path, separator: str) -> None:
+    lines = ["id|name|x", "1|a b|0.5", '2|"q; , \t "|1.5']
+    text = "\n".join(line.replace("|", separator) for line in lines)
+    expected = [
+        {"id": np.int64(1), "name": "a b", "x": np.float64(0.5)},
+        {"id": np.int64(2), "name": "q; , \t ", "x": np.float64(1.5)},
+    ]
+    assert_same(rows_of(tmp_path, text), expected)
+    assert_same(rows_of(tmp_path, text, separator=separator), expected)
+    ds = ps.from_files(tmp_path / "a.csv")
+    assert f"separator {separator!r}" in str(ds.explain())
+
+
+def test_a_separator_that_can_not_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    for wrong in (";;", "é", "", 5):
+        with pytest.raises(ValueError, match="separator must be one ASCII character"):
+            ps.from_files(tmp_path / "a.csv", separator=wrong)  # type: ignore[arg-type]
+    for wrong in ('"', "\n", "1", "x", "."):
+        with pytest.raises(ValueError, match="separator must not be part of"):
+            ps.from_files(tmp_path / "a.csv", separator=wrong)
+    with pytest.raises(ValueError, match=r"decimal must be '\.' or ',', got ';'"):
+        ps.from_files(tmp_path / "a.csv", decimal=";")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="separator and decimal must differ"):
+        ps.from_files(tmp_path / "a.csv", separator=",", decimal=",")
+    np.save(tmp_path / "a.npy", np.arange(3))
+    with pytest.raises(ValueError, match="separator is for CSV files, got separator=';' for npy"):
+        ps.from_files(tmp_path / "a.npy", separator=";")
+
+
+def test_files_with_another_separator_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "b.csv").write_text("a;b\n1;2\n")
+    with pytest.raises(
+        ValueError, match=r"same columns, .*b\.csv, whose separator seems to be ';'"
+    ):
+        ps.from_files(tmp_path)
+    assert_same(
+        run(ps.from_files(tmp_path, on_error="skip")), [{"a": np.int64(1), "b": np.int64(2)}]
+    )
+
+
+def test_a_bad_row_does_not_hide_the_separator(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;b\n1;2\n3\n5;6\n")
+    with pytest.raises(DataError, match=r"line 3 has 1 columns.*separator, which is ';'"):
+        ps.from_files(tmp_path / "a.csv")
+    ds = ps.from_files(tmp_path / "a.csv", on_error="skip").with_options(on_error="skip")
+    assert [int(row["b"]) for row in run(ds)] == [2, 6]
+
+
+def test_missing_numbers_are_nan_and_missing_text_is_empty(tmp_path: Path) -> None:
+    text = 'age,name,x\n1,,0.5\n,b,\nNA,NA, \n"",null,N/A\n-4,None,nan\n'
+    expected = [(1.0, "", 0.5), (NAN, "b", NAN), (NAN, "NA", NAN), (NAN, "null", NAN)]
+    expected.append((-4.0, "None", NAN))
+    found = rows_of(tmp_path, text, fields=("age", "name", "x"))
+    assert_same(found, [(np.float64(a), b, np.float64(c)) for a, b, c in expected])
+    ds = both(tmp_path, text, fields="age", spec={"age": "float32"})[0]
+    assert ds.spec.dtype == np.float32
+    assert np.isnan(np.stack(run(ds))).tolist() == [False, True, True, True, False]
+
+
+def test_gaps_after_the_first_look_are_nan_where_numbers_are_floats(tmp_path: Path) -> None:
+    lines = [f"{n}.5,{n}" for n in range(40_000)]
+    lines[39_000] = ",7"
+    text = "x,y\n" + "\n".join(lines)
+    for ds in both(tmp_path, text, fields=("x", "y")):
+        x, y = (np.concatenate(one) for one in zip(*run(ds.batch(500)), strict=True))
+        assert np.flatnonzero(np.isnan(x)).tolist() == [39_000]
+        assert y.dtype == np.int64
+
+
+@pytest.mark.parametrize("late", ["2.5", "", "NA", "1e3"])
+def test_whole_numbers_that_turn_out_otherwise_are_an_error_with_the_cure(
+    tmp_path: Path, late: str
+) -> None:
+    text = "id,age\n" + "1,30\n" * 60_000 + f"2,{late}\n"
+    match = rf"a\.csv.*line 60002: column 'age' is int64, got '{late}'.*spec={{'age': \"float32\"}}"
+    for ds in both(tmp_path, text):
+        with pytest.raises(DataError, match=match):
+            run(ds.batch(1000))
+        with ds.with_options(on_error="skip").batch(30_000).stream() as stream:
+            assert sum(len(batch["age"]) for batch in stream) == 60_000
+            assert "line 60002" in stream.report().skipped[0]
+    for ds in both(tmp_path, text, spec={"age": "float32"}):
+        assert len(run(ds.batch(1))) == 60_001
+
+
+def test_large_whole_numbers_with_gaps_are_not_rounded_in_silence(tmp_path: Path) -> None:
+    text = f"id\n{2**60 + 1}\nNA\n"
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError, match=r"line 3: column 'id' has whole numbers beyond 2\*\*53"):
+        ps.from_files(tmp_path / "a.csv")
+    assert rows_of(tmp_path, text, fields="id", spec={"id": str})[0] == str(2**60 + 1)
+    ds = ps.from_files(tmp_path / "a.csv", "id", on_error="skip").with_options(on_error="skip")
+    assert_same(run(ds), [np.int64(2**60 + 1)])
+
+
+def test_text_in_another_encoding_is_named_with_the_command(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("a,b\n1,2\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"a\.csv.*line 1 is not UTF-8.*iconv -f utf-16"):
+        ps.from_files(tmp_path / "a.csv")
+
+
+def test_truths_are_bool_and_dates_are_text_unless_the_spec_says_so(tmp_path: Path) -> None:
+    text = "ok,sure,day\ntrue,TRUE,2024-01-31\nFalse,,2024-02-01\n"
+    expected = [
+        {"day": "2024-01-31", "ok": np.True_, "sure": "TRUE"},
+        {"day": "2024-02-01", "ok": np.False_, "sure": ""},
+    ]
+    assert_same(rows_of(tmp_path, text), expected)
+    days = rows_of(tmp_path, text, fields="day", spec={"day": "datetime64[D]"})
+    assert_same(days, [np.datetime64("2024-01-31"), np.datetime64("2024-02-01")])
+    with pytest.raises(DataError, match=r"line 3: column 'sure' is bool, got ''.*can't be missing"):
+        run(both(tmp_path, text, spec={"sure": bool})[0])
+
+
+def test_quoted_numbers_spaces_and_quoted_line_breaks(tmp_path: Path) -> None:
+    text = 'a,b,c\r\n"1", 2 ,"x\r\ny"\r\n"-3","4","say ""z"""'
+    expected = [
+        {"a": np.int64(1), "b": np.int64(2), "c": "x\r\ny"},
+        {"a": np.int64(-3), "b": np.int64(4), "c": 'say "z"'},
+    ]
+    assert_same(rows_of(tmp_path, text), expected)
+    assert_same(rows_of(tmp_path, b"\xef\xbb\xbf" + text.encode()), expected)
+
+
+def test_decimal_commas_are_read_where_said_and_named_where_not(tmp_path: Path) -> None:
+    text = "x;n;t\n1,5;1;a\n-,25;;b\n3;2;c,d\n"
+    expected = [(1.5, 1.0, "a"), (-0.25, np.nan, "b"), (3.0, 2.0, "c,d")]
+    found = rows_of(tmp_path, text, fields=("x", "n", "t"), decimal=",")
+    assert_same(found, [(np.float64(a), np.float64(b), c) for a, b, c in expected])
+    with pytest.warns(
+        PenstockWarning, match=r"a\.csv: the numbers of column 'x' have commas.*decimal=','"
+    ):
+        ds = ps.from_files(tmp_path / "a.csv")
+    assert ds.spec["x"].dtype is str
+    with pytest.raises(DataError, match=r"line 2: column 'x' is float32, got '1,5'\. decimal=','"):
+        run(ps.from_files(tmp_path / "a.csv", spec={"x": "float32"}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ps.from_files(tmp_path / "a.csv", decimal=".").spec["x"].dtype is str
+    # A point is no decimal mark there: 1.234 may as well be a thousand.
+    with pytest.raises(DataError, match=r"line 2: column 'x' is float64, got '1\.5'"):
+        run(both(tmp_path, "x;n\n1.5;2\n", spec={"x": "float64"}, decimal=",")[0])
+
+
+def test_numbers_without_a_header_may_have_gaps_and_commas(tmp_path: Path) -> None:
+    assert_same(rows_of(tmp_path, "1,,3\n4,5,6\n", fields=("0", "1"))[0], (np.int64(1), NAN))
+    found = rows_of(tmp_path, "1,5;2,5\n3,5;4,5\n", fields=("0", "1"), decimal=",")
+    assert_same(found, [(np.float64(1.5), np.float64(2.5)), (np.float64(3.5), np.float64(4.5))])
+
+
+def test_thousands_of_columns_are_opened_and_read(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(3000)]
+    values = (np.arange(3000) * np.arange(1, 4)[:, None]) % 7
+    lines = [";".join(names), *(";".join(map(str, row)) for row in values)]
+    rows = run(ps.from_files(write(tmp_path / "a.csv", "\n".join(lines))))
+    assert [[int(row[name]) for name in names] for row in rows] == values.tolist()
+    with pytest.raises(DataError, match=r"has no field 'z', only 'c0', .* and 2950 more"):
+        ps.from_files(tmp_path / "a.csv", "z")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_dtype_that_is_none_is_named_by_column(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "a,b\n1,2\n")
+    with pytest.raises(TypeError, match="spec of column 'a': data type 'flot32' not understood"):
+        ps.from_files(tmp_path / "a.csv", spec={"a": "flot32"})
+    with pytest.raises(ValueError, match="a cell of a CSV file is one value"):
+        ps.from_files(tmp_path / "a.csv", spec={"a": ps.ArraySpec((3,), "f4")})
+
+
+def test_packed_files_resume_at_any_batch_shuffle_and_are_named_when_damaged(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{n},{'t' * (n % 50)}" for n in range(60_000)]
+    _, ds = both(tmp_path, "x,s\n" + "\n".join(lines), fields=("x", "s"))
+    batched = ds.batch(1000)
+    with batched.stream() as stream:
+        batches, states = [], []
+        for batch in stream:
+            batches.append(batch)
+            states.append(json.loads(json.dumps(stream.state())))
+    assert np.concatenate([x for x, _ in batches]).tolist() == list(range(60_000))
+    for done in (1, 31, 59):
+        assert_same(run(batched.with_options(threads=0), state=states[done - 1]), batches[done:])
+    assert sorted(int(x) for x, _ in ds.shuffle(seed=1)) == list(range(60_000))
+    assert "unpacked from its beginning" in str(ds.explain())
+    path = tmp_path / "a.csv.gz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    cut = ps.from_files(path, "x")
+    with pytest.raises(DataError, match=r"a\.csv\.gz.*GZIP data is cut off.*gzip -t"):
+        run(cut.batch(100))
+    with cut.with_options(on_error="skip").batch(100).stream() as stream:
+        found = np.concatenate(list(stream))
+        assert found.tolist() == list(range(len(found)))
+        assert 10_000 < len(found) < 50_000
+        assert "cut off" in stream.report().skipped[0]
+
+
+def test_a_packed_file_without_the_name_of_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    with pytest.raises(DataError, match=r"a\.csv: is packed by gzip.*\.csv\.gz"):
+        ps.from_files(tmp_path / "a.csv")
+    (tmp_path / "a.csv.gz").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"a\.csv\.gz.*its GZIP data is damaged"):
+        ps.from_files(tmp_path / "a.csv.gz")

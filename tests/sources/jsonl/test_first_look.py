@@ -1,0 +1,185 @@
+"""The first look at JSON Lines: fields from objects in objects, types, gaps, packed files, and what can't be read."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conformance import Case, Conformance, assert_same, run
+
+import penstock as ps
+from penstock.core.rows import Flow, Rows
+from penstock.errors import DataError, FieldError, PenstockWarning
+
+ROWS = [
+    {
+        "id": n,
+        "user": {"name": "x" * (n % 3), "score": n / 2 if n % 4 else None},
+        "tokens": list(range(n % 5)),
+    }
+    for n in range(21)
+]
+EXPECTED = [
+    {
+        "id": np.int64(row["id"]),
+        "tokens": np.array(row["tokens"], np.int64),
+        "user": {
+            "name": row["user"]["name"],
+            "score": np.float64("nan" if row["user"]["score"] is None else row["user"]["score"]),
+        },
+    }
+    for row in ROWS
+]
+
+
+def write(path: Path, rows: list[Any], end: str = "\n") -> Path:
+    data = end.join(map(json.dumps, rows)).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+class TestPlain(Conformance):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        write(tmp_path / "a.jsonl", ROWS[:13])
+        write(tmp_path / "b.ndjson", ROWS[13:])
+        return Case(lambda: ps.from_files(tmp_path), EXPECTED)
+
+
+class TestPacked(Conformance):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Case:
+        write(tmp_path / "a.jsonl.gz", ROWS[:13])
+        write(tmp_path / "b.ndjson.gz", ROWS[13:])
+        return Case(lambda: ps.from_files(tmp_path), EXPECTED, has_length=False)
+
+
+def test_fields_are_chosen_by_their_place_and_types_set_by_name(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        path = write(tmp_path / name, ROWS)
+        ds = ps.from_files(
+            path, ("user.score", {"n": "id"}), spec={"user.score": "float32", "id": "int8"}
+        )
+        assert isinstance(ds.node, Rows if name == "a.jsonl" else Flow)
+        assert ds.spec == (ps.ArraySpec((), "float32"), {"n": ps.ArraySpec((), "int8")})
+        assert [int(row[1]["n"]) for row in run(ds)] == list(range(21))
+        with pytest.raises(
+            DataError, match=r"has no field 'user', only 'id', 'user.name', 'user.score'"
+        ):
+            ps.from_files(path, "user")
+        with pytest.raises(DataError, match="spec names 'age', and the columns are 'id'"):
+            ps.from_files(path, spec={"age": "float32"})
+        rare = ps.from_files(path, ("id", "age"), spec={"age": "float32"})
+        assert np.isnan(run(rare)[0][1])
+
+
+def test_lists_of_one_length_have_a_shape_by_the_spec(tmp_path: Path) -> None:
+    rows = [{"v": [n, n + 0.5], "m": [[n, 1], [2, 3]], "r": [[n]] * n} for n in range(3)]
+    spec = {
+        "v": ps.ArraySpec((2,), "float32"),
+        "m": ps.ArraySpec((2, 2), "int16"),
+        "r": ps.ArraySpec((None, 1), "float64"),
+    }
+    ds = ps.from_files(write(tmp_path / "a.jsonl", rows), spec=spec)
+    expected = [
+        {
+            "m": np.array(row["m"], "int16"),
+            "r": np.array(row["r"], "float64").reshape(-1, 1),
+            "v": np.array(row["v"], "float32"),
+        }
+        for row in rows
+    ]
+    assert_same(run(ds), expected)
+    write(tmp_path / "b.jsonl", [*rows, {"v": [1], "m": [[1, 2], [3, 4]], "r": []}])
+    with pytest.raises(
+        DataError, match=r"line 4: field 'v' is float32 in lists of shape \(2,\), got \[1\]"
+    ):
+        run(ps.from_files(tmp_path / "b.jsonl", spec=spec))
+    for wrong in (ps.ArraySpec((2, None), "f4"), ps.ArraySpec((2,), str), "complex64"):
+        with pytest.raises(ValueError, match="only the first length may differ, got"):
+            ps.from_files(tmp_path / "a.jsonl", spec={"v": wrong})
+
+
+@pytest.mark.parametrize("late", [{"age": 2.5}, {"age": None}, {}])
+def test_whole_numbers_that_turn_out_otherwise_are_an_error_with_the_cure(
+    tmp_path: Path, late: dict[str, Any]
+) -> None:
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        path = write(tmp_path / name, [{"age": 30}] * 30_000 + [late])
+        match = r"line 30001: field 'age' is int64, got .*spec={'age': \"float32\"}"
+        with pytest.raises(DataError, match=match):
+            run(ps.from_files(path).batch(1000))
+        assert len(run(ps.from_files(path, spec={"age": "float32"}).batch(1))) == 30_001
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ([1, "x"], "is a number and text, depending on the line"),
+        ([None, None], "has no value in the first 256 KB"),
+        ([True, None], "a truth can't be"),
+        ([[1], None], "a list can't be"),
+        ([[[1]], [[2]]], "has lists of lists"),
+        ([[{}], []], "has lists of an object"),
+        ([[], []], "has lists of nothing"),
+        ([{}, {}], "has only empty objects"),
+        ([2**60, None], r"whole numbers beyond 2\*\*53"),
+        ([2**70, 1], r"whole numbers beyond 2\*\*53"),
+    ],
+)
+def test_a_field_that_can_not_be_read_is_left_out_with_a_warning_unless_it_is_named(
+    tmp_path: Path, values: list[Any], what: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", [{"odd": value, "x": n} for n, value in enumerate(values)])
+    with pytest.warns(PenstockWarning, match=rf"a\.jsonl: field 'odd' .*{what}"):
+        ds = ps.from_files(path)
+    assert_same(run(ds), [{"x": np.int64(n)} for n in range(len(values))])
+    with pytest.raises(FieldError, match=what):
+        ps.from_files(path, ("odd", "x"))
+
+
+def test_a_field_in_objects_that_are_none_in_other_lines_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"a": {"b": 1}, "x": 1}, {"a": 5, "x": 2}])
+    with pytest.warns(PenstockWarning, match=r"field 'a.b' is in objects in some lines"):
+        assert len(ps.from_files(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "has no rows"),
+        (b"\n\r\n", "has no rows"),
+        (b'{"a": 1}\n[1]\n', r"line 2 is a list, and a row must be an object"),
+        (b'{"a": 1}\n\n{"a": \n', r"line 3 is no JSON: Expecting value at character 7"),
+        (b'[\n{"a": 1}\n]\n', r"line 1 is no JSON.*Each line must be an object"),
+        (b'{"a": "\xff"}\n', r"line 1 is not UTF-8"),
+        (b'{"a.b": 1, "a": {"b": 2}}\n', "two fields are called 'a.b'"),
+        (b"{}\n", "has objects without keys only"),
+        (b"\x1f\x8b\x08aaaa", "is packed by gzip"),
+        (b'{"a": ' + b"[" * 100_000 + b"\n", "line 1 can't be read as JSON"),
+    ],
+)
+def test_bad_files_are_named_by_line_with_the_cure(
+    tmp_path: Path, text: bytes, message: str
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(text)
+    with pytest.raises(DataError, match=rf"a\.jsonl.*{message}"):
+        ps.from_files(tmp_path / "a.jsonl")
+
+
+def test_bad_lines_among_the_first_are_skipped_and_a_mark_is_no_part_of_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"a": 1}\nbad\n{"a": 2}\n{"a": "x"}\n')
+    with pytest.raises(DataError, match="line 2 is no JSON") as caught:
+        ps.from_files(tmp_path / "a.jsonl")
+    assert "on_error='skip'" in caught.value.__notes__[0]
+    ds = ps.from_files(tmp_path / "a.jsonl", spec={"a": "int64"}, on_error="skip")
+    with ds.with_options(on_error="skip").stream() as stream:
+        assert [int(row["a"]) for row in stream] == [1, 2]
+        assert ["line 2" in stream.report().skipped[0], "line 4" in stream.report().skipped[1]] == [
+            True,
+            True,
+        ]

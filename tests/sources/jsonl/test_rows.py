@@ -1,0 +1,183 @@
+"""JSON Lines with random access: all that a format must do, and every row as Python's json reads it."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conformance import assert_same, run
+from tests.sources.csv.test_rows import read, small_runs
+from tests.sources.formats import Columns, FormatSuite
+
+import penstock as ps
+from penstock.core.rows import Rows
+from penstock.errors import DataError
+from penstock.sources.jsonl import parsing
+from penstock.sources.jsonl.rows import JsonRows
+
+
+class TestJsonLines(FormatSuite):
+    suffix = ".jsonl"
+    options: ClassVar[dict[str, Any]] = {"spec": {"x": ps.ArraySpec((3,), "float32")}}
+
+    def write(self, path: Path, columns: Columns) -> None:
+        names = list(columns)
+        rows = zip(*(columns[name].tolist() for name in names), strict=True)
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+        # Without a last line end, and with lines of odd lengths, so that no cut is at the end of a line.
+        path.write_text("\n".join(line[:-1] + "  }" for line in lines))
+
+    def test_files_of_other_dtypes_are_refused_by_name(self, tmp_path: Path) -> None:
+        """Numbers have no dtype here: a value that is none of its field is named when it is read."""
+        (tmp_path / "a.jsonl").write_text('{"y": 1}\n')
+        (tmp_path / "b.jsonl").write_text('{"y": "one"}\n')
+        with pytest.raises(DataError, match=r"b\.jsonl: line 1: field 'y' is int64, got \"one\""):
+            run(ps.from_files(tmp_path))
+
+
+TEXTS = st.text(max_size=6)
+NUMBERS = st.integers(-(2**40), 2**40)
+OBJECTS = st.fixed_dictionaries(
+    {"i": NUMBERS, "b": st.booleans(), "l": st.lists(NUMBERS, max_size=3)},
+    optional={
+        "f": st.none() | st.floats(allow_nan=False) | NUMBERS,
+        "s": st.none() | TEXTS,
+        "o": st.none() | st.fixed_dictionaries({}, optional={"p": st.none() | NUMBERS, "x": TEXTS}),
+        "t": st.just("2024-02-03"),
+        "unknown": st.recursive(st.none() | NUMBERS | TEXTS, st.lists, max_leaves=3),
+    },
+)
+FIELDS = ("i", "b", "l", "f", "s", "o.p", "t", "tags")
+SPEC = {
+    "i": "int64",
+    "b": bool,
+    "l": ps.ArraySpec((None,), "int64"),
+    "f": "float32",
+    "s": str,
+    "o.p": "float64",
+    "t": "datetime64[D]",
+    "tags": ps.ArraySpec((None,), str),
+}
+
+
+def expected_of(row: dict[str, Any]) -> list[Any]:
+    inner = (row.get("o") or {}).get("p")
+    number = row.get("f")
+    with np.errstate(over="ignore"):
+        return [
+            np.int64(row["i"]),
+            np.bool_(row["b"]),
+            np.array(row["l"], np.int64),
+            np.float32(np.nan if number is None else np.float64(number)),
+            row.get("s") or "",
+            np.float64(np.nan if inner is None else inner),
+            np.datetime64(row.get("t", "NaT"), "D"),
+            np.array(row["tags"], object),
+        ]
+
+
+@given(
+    st.lists(OBJECTS, min_size=1, max_size=20),
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+    st.integers(20, 300),
+    st.booleans(),
+    st.booleans(),
+    st.data(),
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_any_rows_are_those_of_python_s_json(
+    objects: list[dict[str, Any]],
+    end: str,
+    nbytes: int,
+    has_arrow: bool,
+    is_ascii: bool,
+    data: st.DataObject,
+) -> None:
+    for row in objects:
+        row["tags"] = data.draw(st.lists(TEXTS, max_size=2))
+    text = end.join(json.dumps(row, ensure_ascii=is_ascii) for row in objects)
+    wanted = [expected_of(row) for row in objects]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        small_runs(patch, nbytes)
+        if not has_arrow:
+            patch.setattr(parsing, "arrow", lambda: None)
+        path = Path(folder) / "a.jsonl"
+        path.write_bytes(text.encode() + data.draw(st.sampled_from([b"", end.encode()])))
+        ds = ps.from_files(path, FIELDS, spec=SPEC)
+        assert len(ds) == len(wanted)
+        assert_same(run(ds), [tuple(row) for row in wanted])
+        assert_same(run(ds.with_options(on_error="skip")), [tuple(row) for row in wanted])
+        chosen = np.array(data.draw(st.lists(st.integers(0, len(wanted) - 1), max_size=9)), int)
+        if len(chosen):
+            assert isinstance(ds.node, Rows)
+            found = [tuple(row) for row in read(ds.node, chosen)]
+            assert_same(found, [tuple(wanted[row]) for row in chosen.tolist()])
+
+
+def test_most_rows_are_parsed_by_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JsonRows, "_put_slowly", lambda *_: pytest.fail("Python was asked"))
+    text = '{"a": 1, "o": {"s": "é\\n", "v": [1, 2.5]}, "t": ["x"]}\n\n{"a": null, "o": {"v": []}, "t": []}\r\n'
+    (tmp_path / "a.jsonl").write_text(text, encoding="utf-8", newline="")
+    rows = run(ps.from_files(tmp_path / "a.jsonl"))
+    assert_same(
+        rows,
+        [
+            {
+                "a": np.float64(1),
+                "o": {"s": "é\n", "v": np.array([1, 2.5])},
+                "t": np.array(["x"], object),
+            },
+            {
+                "a": np.float64("nan"),
+                "o": {"s": "", "v": np.array([], "f8")},
+                "t": np.array([], object),
+            },
+        ],
+    )
+
+
+LINES = [
+    *("null", "[1]", "1", "{", '{"a": 1', '{"a": 1} {"a": 2}', '{"a": 1}{"a": 2}', '{"a": 1},'),
+    *(
+        '{"a": 01}',
+        "{'a': 1}",
+        '{"a": 1, }',
+        '{"a": 1} // note',
+        "   ",
+        '{"a": "x"}',
+        '{"a": true}',
+    ),
+    *('{"a": 1.0}', '{"a": 1e2}', '{"a": 9223372036854775808}', '{"a": null}', "{}", '{"a": [1]}'),
+    *('{"a": {"b": 1}}', '{"a": NaN}', '{"a": "\\ud800"}', '{"b": "\t", "a": 1}', '{"a": \r1}'),
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_that_is_no_such_row_is_named_alike_and_skipped_alone(
+    tmp_path: Path, line: str
+) -> None:
+    text = ('{"a": 1, "p": "' + "x" * 1000 + '"}\n') * 300 + line + '\n{"a": 3}\n'
+    (tmp_path / "a.jsonl").write_bytes(text.encode("utf-8", "surrogatepass"))
+    ds = ps.from_files(tmp_path / "a.jsonl", "a")
+    for one in (ds.batch(100), ds.skip(290), ds.shuffle(seed=1)):
+        with pytest.raises(DataError, match=r"a\.jsonl.*line 301"):
+            run(one)
+    with ds.with_options(on_error="skip").batch(500).stream() as stream:
+        (found,) = stream
+        assert found.tolist() == [1] * 300 + [3]
+        assert "line 301" in stream.report().skipped[0]
+
+
+def test_lines_that_only_python_reads_are_read(tmp_path: Path) -> None:
+    text = '  {"a": 1}  \n{"a": 2, "a": 3}\n{"a": 4, "b": "\\ud83d"}\n{"a": 1e400}\n'
+    (tmp_path / "a.jsonl").write_text(text)
+    assert [float(row) for row in run(ps.from_files(tmp_path / "a.jsonl", "a"))] == [
+        1,
+        3,
+        4,
+        np.inf,
+    ]
