@@ -110,8 +110,14 @@ def from_files(
 ) -> Dataset:
     """Return the rows of files, as they lie there, in any of the formats.
 
-    There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
+    There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, tars, images and raw
     files; deflated `.npz` is read forward. Reads headers, no data.
+
+    Of a tar in the layout of WebDataset, the files that follow each other and have one key (their name up to the
+    first dot) are a row. Its fields are their extensions: images are decoded, `cls` is an int64, `txt` and
+    `json` are str, `npy` is an array, all others are bytes; `__key__` is the key. The headers are scanned
+    once, and the index is kept in the user's cache directory (`$XDG_CACHE_HOME/penstock/tar-index`) for tars of 1 MB
+    or more.
 
     CSV and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a length and
     shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
@@ -126,11 +132,11 @@ def from_files(
         fields: The names of arrays or columns, as a nest like the row that is wanted; by default all, but
             for those that rows can't be read from (a single value, Python objects): a warning names them.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
-            "zarr", "parquet", "arrow", "csv", "text" or "images".
+            "zarr", "parquet", "arrow", "csv", "text", "images" or "tar".
         spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of a CSV file.
-        size: The (height, width) that images are resized to: each pixel is a mean of what it stands for
-            (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored: what EXIF
-            says of turning them is not followed, as in tf.data and Keras.
+        size: The (height, width) that images, also those in tars, are resized to: each pixel is a mean of what it
+            stands for (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored:
+            what EXIF says of turning them is not followed, as in tf.data and Keras.
         storage_options: What fsspec needs to know to read URLs, such as credentials. It travels with
             the dataset when that is pickled, and is never printed.
         on_error: A file that can't be opened, or is not like the first, is an error here; "skip" skips it,

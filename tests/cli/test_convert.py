@@ -11,6 +11,7 @@ import pytest
 import zarr
 from PIL import Image
 from tests.conformance import assert_same, run
+from tests.sources.tar.tars import samples, write_tar
 
 import penstock as ps
 from penstock.cli import main
@@ -68,6 +69,7 @@ INPUTS = {
     "a.csv": (lambda path: path.write_text("x,y\n" + "".join(f"{n},{n}.5\n" for n in Y)), []),
     "a.txt": (lambda path: path.write_text("\n".join(TEXT)), []),
     "images": (images, []),
+    "a.tar": (lambda path: write_tar(path, samples(20)), []),
     "resized": (images, ["--size", "3,4"]),
     "shards": (written("npy"), []),
     "table": (written("parquet"), []),

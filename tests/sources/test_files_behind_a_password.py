@@ -70,6 +70,7 @@ KINDS: dict[str, Callable[[Server], Open]] = {
     "parquet": files("a.parquet", "y"),
     "arrow": files("a.feather", "y"),
     "csv": files("a.csv", "y"),
+    "tar": files("a.tar", "cls"),
     "written": files("written/manifest.json"),
     "tfrecord": lambda server: lambda **options: ps.from_tfrecord(record(server), **options),
     "tfrecord read forward": lambda server: (

@@ -28,7 +28,7 @@ class Format:
 
 
 FormatName = Literal[
-    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "text", "images"
+    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "text", "images", "tar"
 ]
 FORMATS: dict[FormatName, Format] = {
     "npy": Format((".npy",), "npy"),
@@ -43,7 +43,9 @@ FORMATS: dict[FormatName, Format] = {
     "images": Format(
         (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images.rows"
     ),
+    "tar": Format((".tar",), "tar.rows"),
 }
+_PACKED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NAMES_SHOWN = 3
 _MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of images.
 _BY_SUFFIX = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
@@ -81,7 +83,7 @@ def open_files(
         return written
     locations = _listed(paths, format, request)
     kind = _format(locations) if format is None else format
-    if size is not None and kind != "images":
+    if size is not None and kind not in ("images", "tar"):
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
     if spec is not None and kind not in ("raw", "csv"):
         raise ValueError(
@@ -170,6 +172,12 @@ def _format(locations: Sequence[Location]) -> FormatName:
         kind: FormatName | None = (
             "zarr" if location.is_directory else _BY_SUFFIX.get(location.suffix)
         )
+        if kind is None and location.name.lower().endswith(_PACKED_TARS):
+            raise DataError(
+                "a packed tar can only be read from its beginning to its end",
+                file=str(location),
+                cure="Unpack it once (gunzip, unxz, unzstd), and read the .tar, which has random access.",
+            )
         if kind is None:
             raise DataError(
                 f"its format can't be told from {location.suffix or 'a name without an ending'!r}",
