@@ -48,7 +48,12 @@ from penstock.makers import (
 if TYPE_CHECKING:
     from penstock import tfrecord
     from penstock.feeds.keras.fit_arrays import fit_arrays
-    from penstock.sources.tfrecord.features import FixedFeature, TensorFeature, VarFeature
+    from penstock.sources.tfrecord.features import (
+        FixedFeature,
+        ImageFeature,
+        TensorFeature,
+        VarFeature,
+    )
 
 __version__ = "0.1.0"
 
@@ -66,6 +71,7 @@ __all__ = [
     "FileError",
     "FixedFeature",
     "FunctionError",
+    "ImageFeature",
     "LengthError",
     "MissingFileError",
     "NotAFileError",
@@ -102,6 +108,7 @@ __all__ = [
 # What most programs never use: `import penstock` does not wait for it.
 _LATE = {
     "FixedFeature": "penstock.sources.tfrecord.features",
+    "ImageFeature": "penstock.sources.tfrecord.features",
     "TensorFeature": "penstock.sources.tfrecord.features",
     "VarFeature": "penstock.sources.tfrecord.features",
     "fit_arrays": "penstock.feeds.keras.fit_arrays",

@@ -179,8 +179,8 @@ def from_tfrecord(
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other.
-        features: A nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; by default they
-            are inferred from the first records.
+        features: A nest of `FixedFeature`, `VarFeature`, `TensorFeature` and `ImageFeature`, by name; by default
+            they are inferred from the first records, images as bytes.
         compression: How the files are packed: "GZIP", "ZLIB", or "" for not at all; by default found in
             their first bytes. Packed files are read forward.
         verify: Whether both checksums of each record are checked.

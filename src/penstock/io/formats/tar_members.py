@@ -26,12 +26,8 @@ class Member(NamedTuple):
     size: int
 
 
-class TarDamage(DataError):
-    """A tar that ends, or goes on, as no tar does; what came before is sound."""
-
-
 def read_members(reader: Reader, is_stopped: Callable[[], bool]) -> Iterator[Member]:
-    """Yield the plain files of a tar, in their order; raise TarDamage where it can't be followed any more.
+    """Yield the plain files of a tar, in their order; raise a plain DataError where it can't be followed.
 
     Links, folders and devices are passed over.
     """
@@ -163,5 +159,5 @@ def _damage(
     problem: str,
     offset: int,
     cure: str = "It may be damaged or cut off: compare it with its original.",
-) -> TarDamage:
-    return TarDamage(problem, file=str(reader.location), offset=offset, cure=cure)
+) -> DataError:
+    return DataError(problem, file=str(reader.location), offset=offset, cure=cure)

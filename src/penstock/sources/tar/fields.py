@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.core.arrays import Array, Index
+from penstock.core.arrays import Index
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.columns import Fixed, Ragged, Text, column_of
 from penstock.core.fields import Field, tops_of
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
-from penstock.errors import BudgetError, DataError, SpecMismatchError
+from penstock.errors import DataError, SpecMismatchError
 from penstock.io.formats.npy_header import NpyHeader, read_header
 from penstock.io.inner import InnerFile, in_memory
 from penstock.io.open import open_reader
 from penstock.io.reader import Bytes
-from penstock.memory import format_nbytes
 from penstock.sources.images.decoders import open_picture
-from penstock.sources.images.picture import HEAD_NBYTES, Picture
+from penstock.sources.images.in_blocks import decode_picture
 from penstock.sources.reading.parts import BAD
 
 KEY = "__key__"
@@ -296,48 +295,3 @@ class ImageField(TarField):
             decode_picture(
                 inner(row), self.size, self.field.spec, sink, slot, context, verify=self.verify
             )
-
-
-def decode_picture(
-    file: InnerFile,
-    size: tuple[int, int] | None,
-    spec: ArraySpec,
-    sink: Sink,
-    slot: int,
-    context: Context,
-    *,
-    verify: bool,
-) -> None:
-    """Decode one image to a row of a column; what that takes is counted, or refused before it is taken."""
-    nbytes = min(file.size, HEAD_NBYTES)
-    try:
-        with context.hold(nbytes):
-            picture = open_picture(file, size, verify=verify)
-        with picture:
-            if not spec.admits(picture.shape):
-                height, width = spec.shape[:2]
-                raise SpecMismatchError(
-                    f"{file}: is {picture.height} x {picture.width}, and the others that were looked at are "
-                    f"{height} x {width}; give them one size: size=({height}, {width})."
-                )
-            nbytes = picture.nbytes
-            with context.hold(nbytes):
-                _put(picture, sink, slot, context)
-    except BudgetError as error:
-        budget = context.budget or 0
-        raise BudgetError(
-            f"{file}: decoding it takes {format_nbytes(nbytes)}, more than the memory budget of "
-            f"{format_nbytes(budget)} has left. Write with_options(memory={2 * (budget + nbytes)}), or more, "
-            "or make the image smaller.",
-            is_final=True,
-        ) from error
-
-
-def _put(picture: Picture, sink: Sink, slot: int, context: Context) -> None:
-    if isinstance(sink, Fixed):
-        picture.decode(sink.room(slot))
-        return
-    image: Array = np.empty(picture.shape, np.uint8)
-    picture.decode(image)
-    column = column_of([image], sink.spec, context.allocate, aligned=False)
-    sink.at(np.array([slot])).add(column)

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.columns import Text
 from penstock.errors import DataError, StreamClosedError
-from penstock.io.formats.tar_members import TarDamage, read_members
+from penstock.io.formats.tar_members import read_members
 from penstock.io.location import Location
 from penstock.io.open import open_reader, read_start
 from penstock.sources.reading.saved_indexes import each_in_parallel, load, save
@@ -119,7 +119,9 @@ def _scanned(location: Location, stop: threading.Event) -> TarIndex:
             if stop.is_set():
                 raise StreamClosedError("the scan was stopped.")
             reader.check_unchanged()
-        except TarDamage as error:
+        except DataError as error:
+            if type(error) is not DataError:
+                raise  # The file can't be read at all.
             damage = error
     index = found.index(location, damage)
     if damage is None and location.size >= _SAVED_NBYTES:
