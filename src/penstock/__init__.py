@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.sources.tfrecord.features import (
         FixedFeature,
         ImageFeature,
+        SequenceFeature,
         TensorFeature,
         VarFeature,
     )
@@ -82,6 +83,7 @@ __all__ = [
     "ReadError",
     "RecordError",
     "Report",
+    "SequenceFeature",
     "SpecMismatchError",
     "StaleCacheError",
     "StateError",
@@ -109,6 +111,7 @@ __all__ = [
 _LATE = {
     "FixedFeature": "penstock.sources.tfrecord.features",
     "ImageFeature": "penstock.sources.tfrecord.features",
+    "SequenceFeature": "penstock.sources.tfrecord.features",
     "TensorFeature": "penstock.sources.tfrecord.features",
     "VarFeature": "penstock.sources.tfrecord.features",
     "fit_arrays": "penstock.feeds.keras.fit_arrays",

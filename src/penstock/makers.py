@@ -175,12 +175,13 @@ def from_tfrecord(
     index: bool = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Return the tf.train.Examples of TFRecord files, decoded without TensorFlow.
+    """Return the tf.train.Examples, or SequenceExamples, of TFRecord files, decoded without TensorFlow.
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other.
         features: A nest of `FixedFeature`, `VarFeature`, `TensorFeature` and `ImageFeature`, by name; by default
-            they are inferred from the first records, images as bytes.
+            they are inferred from the first records, images as bytes. With a `SequenceFeature` among them, records are
+            tf.train.SequenceExamples, and the others are features of their context.
         compression: How the files are packed: "GZIP", "ZLIB", or "" for not at all; by default found in
             their first bytes. Packed files are read forward.
         verify: Whether both checksums of each record are checked.

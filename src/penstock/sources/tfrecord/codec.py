@@ -29,6 +29,7 @@ from penstock.sources.tfrecord.features import (
     Feature,
     FixedFeature,
     ImageFeature,
+    SequenceFeature,
     TensorFeature,
     VarFeature,
     cast,
@@ -96,8 +97,8 @@ def named_features(nest: Nest, key: str | None = None) -> Iterator[tuple[str, Fe
             yield from named_features(item, key)
     else:
         raise TypeError(
-            "features must be FixedFeature, VarFeature, TensorFeature or ImageFeature in dicts and tuples, "
-            f"got {type(nest).__name__}."
+            "features must be FixedFeature, VarFeature, TensorFeature, ImageFeature or SequenceFeature "
+            f"in dicts and tuples, got {type(nest).__name__}."
         )
 
 
@@ -365,6 +366,11 @@ def _common_tensor(tensors: list[TensorInfo | None]) -> TensorFeature | None:
 
 
 def _native_feature(name: str, feature: Feature) -> tuple[str, str, int, list[int], bool, Any]:
+    if isinstance(feature, SequenceFeature):
+        raise TypeError(
+            f"'{name}' is a SequenceFeature, and this is about single tf.train.Examples; "
+            "SequenceExamples are read with from_tfrecord."
+        )
     if isinstance(
         feature, ImageFeature
     ):  # The file is a single list of bytes; pixels are made of it later.

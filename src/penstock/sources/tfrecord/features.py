@@ -142,7 +142,49 @@ class ImageFeature:
         return np.dtype(np.uint8)
 
 
-Feature = FixedFeature | VarFeature | TensorFeature | ImageFeature
+@dataclass(frozen=True, slots=True)
+class SequenceFeature:
+    """A feature list of a tf.train.SequenceExample: a step has values of `shape`, and a row is all steps of a record.
+
+    A row has the shape (steps, *shape), and steps may differ from record to record. With the shape (None,) the steps
+    of a record may differ in length, too: shorter ones are padded with zeros (text: with empty text), as
+    `tf.sparse.to_dense` does. With `allow_missing`, a record without the list has no steps; else that is an error. The
+    other features of the nest are then those of the context.
+
+    >>> SequenceFeature((3,), "float32").shape
+    (None, 3)
+    """
+
+    step_shape: Shape
+    dtype: DType
+    allow_missing: bool = False
+    name: str | None = None
+
+    def __init__(
+        self,
+        shape: Sequence[int | None],
+        dtype: Any,
+        *,
+        allow_missing: bool = False,
+        name: str | None = None,
+    ) -> None:
+        sizes = _shape(shape, "SequenceFeature")
+        if None in sizes and sizes != (None,):
+            raise ValueError(
+                f"shape of a SequenceFeature, that of a step, must have no None in it or be (None,), got {sizes}."
+            )
+        object.__setattr__(self, "step_shape", sizes)
+        object.__setattr__(self, "dtype", _list_dtype(dtype, "SequenceFeature"))
+        object.__setattr__(self, "allow_missing", bool(allow_missing))
+        object.__setattr__(self, "name", name)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a row."""
+        return (None, *self.step_shape)
+
+
+Feature = FixedFeature | VarFeature | TensorFeature | ImageFeature | SequenceFeature
 
 
 def dtype_name(dtype: DType) -> str:

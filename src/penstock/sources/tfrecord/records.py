@@ -24,10 +24,12 @@ from penstock.sources.images.decoders import open_picture, require_decoders
 from penstock.sources.images.in_blocks import decode_picture
 from penstock.sources.images.picture import RULES
 from penstock.sources.reading.parts import BAD
-from penstock.sources.tfrecord.codec import ExampleCodec, describe_fault
+from penstock.sources.tfrecord.codec import ExampleCodec, describe_fault, named_features
+from penstock.sources.tfrecord.feature_lists import ListFault, SequenceLists, Steps
 from penstock.sources.tfrecord.features import (
     Feature,
     ImageFeature,
+    SequenceFeature,
     TensorFeature,
     VarFeature,
     fixed_shape,
@@ -68,8 +70,20 @@ class Records:
 
     def __init__(self, features: Any, *, verify: bool) -> None:
         self.is_raw = features is None
-        self.codec = ExampleCodec([], []) if features is None else ExampleCodec.of(features)
         leaves, self.structure = flatten(b"" if features is None else features)
+        named = [] if features is None else list(named_features(features))
+        kinds = [isinstance(feature, SequenceFeature) for _, feature in named]
+        self.at = [number for number, is_list in enumerate(kinds) if not is_list]
+        """Which leaf each feature of the codec is; the others are lists."""
+        self.lists_at = [number for number, is_list in enumerate(kinds) if is_list]
+        self.codec = ExampleCodec(
+            [named[number][0] for number in self.at], [named[number][1] for number in self.at]
+        )
+        lists = [named[number][1] for number in self.lists_at]
+        self.lists = SequenceLists(
+            [named[number][0] for number in self.lists_at],
+            [one for one in lists if isinstance(one, SequenceFeature)],
+        )
         self.verify = verify
         self.sample_nbytes = 0
         """The mean length of the records that were measured."""
@@ -97,16 +111,21 @@ class Records:
                 else repr(getattr(feature, "default", None)),
             ]
             for name, feature in zip(self.codec.names, self.codec.features, strict=True)
+        ] + [
+            [name, "SequenceFeature", feature.allow_missing]
+            for name, feature in zip(self.lists.names, self.lists.features, strict=True)
         ]
 
     def measure(self, payloads: Sequence[Bytes]) -> None:
         """Learn from some records how many bytes rows take, where they differ in size."""
         total = sum(payload.size for payload in payloads)
         self.sample_nbytes = total // max(1, len(payloads))
+        if self.lists:
+            self._measure_lists(payloads)
         varying = [
             number
-            for number, one in enumerate(self.fields)
-            if one.storage_shape is None or number in self.images
+            for number in range(len(self.codec.names) or int(self.is_raw))
+            if number in self.images or self._field(number).storage_shape is None
         ]
         if not varying:
             return
@@ -119,9 +138,33 @@ class Records:
             means = sizes.sum(axis=0) // len(sizes) + _ROW_NBYTES
             fields = list(self.fields)
             for number, mean in zip(varying, means.tolist(), strict=True):
-                if fields[number].storage_shape is None:
-                    fields[number] = Field(fields[number].spec, estimate=mean)
+                if self._field(number).storage_shape is None:
+                    at = number if self.is_raw else self.at[number]
+                    fields[at] = Field(fields[at].spec, estimate=mean)
             self.fields = tuple(fields)
+
+    def _field(self, number: int) -> Field:
+        """Return the field of a feature of the codec."""
+        return self.fields[number if self.is_raw else self.at[number]]
+
+    def _measure_lists(self, payloads: Sequence[Bytes]) -> None:
+        totals = np.zeros(len(self.lists), np.int64)
+        count = 0
+        for payload in payloads:
+            start, length = np.zeros(1, np.int64), np.array([payload.size], np.int64)
+            try:
+                lists, faults = self.lists.decode(
+                    payload, start, length, framed=False, most=_MEASURED_NBYTES
+                )
+            except OverflowError:
+                continue
+            if not faults:
+                count += 1
+                totals += [self.lists.nbytes(number, one) for number, one in enumerate(lists)]
+        fields = list(self.fields)
+        for at, total in zip(self.lists_at, totals.tolist(), strict=True):
+            fields[at] = Field(fields[at].spec, estimate=total // max(1, count) + _ROW_NBYTES)
+        self.fields = tuple(fields)
 
     def _measured(self, payloads: Sequence[Bytes], varying: Sequence[int]) -> Index:
         """Return the bytes that each of these features takes, a row for each good record."""
@@ -187,6 +230,8 @@ class Records:
         most = sum(max(2 * num_rows * one.nbytes, one.most_nbytes(num_rows)) for one in varying)
         if self.images:  # As they are stored, and the pixels of one.
             most += 2 * num_rows * self.sample_nbytes + self.picture_nbytes
+        if self.lists:  # As Examples, and with the sizes of their steps.
+            most += 4 * num_rows * self.sample_nbytes
         return most + (len(varying) + len(self.images)) * _COLUMN_NBYTES
 
     def read(self, found: Found, out: Block, context: Context) -> None:
@@ -224,26 +269,31 @@ class Records:
         try:
             with self._decoded(found, out, context, skip=False) as (columns, _, _):
                 for number, feature in enumerate(self.codec.features):
-                    parts, sink = columns.pop(0), out.sinks[number]
+                    parts, sink = columns.pop(0), out.sinks[self.at[number]]
                     if number in self.images:
                         self._decode_images(number, parts, found, sink, context)
                     elif isinstance(sink, Pieces) and parts is not None:
                         sink.add(_column(feature, list(parts), sink.allocate))
+            if self.lists:
+                self._decode_lists(found, out, context)
         except _native.RecordError as error:
-            if self.images:  # An image of an earlier record may be bad, too.
+            if (
+                self.images or self.lists
+            ):  # An image or a list of an earlier record may be bad, too.
                 raise self._bad_records(found, out, context)[0] from None
             raise self._error(
                 found, error.record, error.offset, error.feature, error.kind, error.found
             ) from None
         except DataError:
-            if len(self.images) > 1:
+            if len(self.images) + len(self.lists) > 1:
                 raise self._bad_records(found, out, context)[0] from None
             raise
 
     @contextmanager
     def _decoded(self, found: Found, out: Block, context: Context, *, skip: bool) -> Iterator[Any]:
         """Give what the native decoder returns; where that is more than was planned, the ledger counts it."""
-        sinks = [None if number in self.images else s for number, s in enumerate(out.sinks)]
+        mine = [out.sinks[at] for at in self.at]
+        sinks = [None if number in self.images else s for number, s in enumerate(mine)]
         fixed = [sink for sink in sinks if isinstance(sink, Fixed)]
         outs = [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in sinks]
         decode = partial(
@@ -301,7 +351,7 @@ class Records:
         file, row, start = found.place(record)
         name = f"feature '{self.codec.names[number]}'"
         image = in_memory("image", f"{file}, row {row}: {name}", data)
-        spec = self.fields[number].spec
+        spec = self._field(number).spec
         try:
             decode_picture(
                 image, self.images[number].size, spec, sink, slot, context, verify=self.verify
@@ -321,7 +371,7 @@ class Records:
             for record, data in enumerate(_files(columns[number])):
                 if is_bad[record] or record in errors or context.executor.is_closing:
                     continue
-                field = self.fields[number]
+                field = self._field(number)
                 block = allocate_block((field,), 1, context.allocate, aligned=False)
                 try:
                     self._decode_image(number, data, found, record, block.sinks[0], 0, context)
@@ -353,7 +403,47 @@ class Records:
             self._error(found, record, offset, feature, _native.RECORD_FAULTS[fault], came)
             for record, offset, feature, fault, came in errors.tolist()
         ]
-        return sorted([*found_errors, *bad_images], key=lambda error: error.row or 0)
+        bad_lists: list[DataError] = []
+        if self.lists:
+            _, faults = self._lists_of(found, context)
+            bad_lists = [self._list_error(found, fault) for fault in faults]
+        first: dict[int | None, DataError] = {}
+        for error in (*found_errors, *bad_images, *bad_lists):
+            first.setdefault(error.row, error)
+        return sorted(first.values(), key=lambda error: error.row or 0)
+
+    def _decode_lists(self, found: Found, out: Block, context: Context) -> None:
+        """Decode the feature lists of records to their columns; raise for the first bad one."""
+        lists, faults = self._lists_of(found, context)
+        if faults:
+            raise self._list_error(found, faults[0])
+        for number, one in enumerate(lists):
+            sink = out.sinks[self.lists_at[number]]
+            assert isinstance(sink, Pieces)
+            nbytes = self.lists.nbytes(number, one)
+            try:
+                sink.add(self.lists.column(number, one, sink.allocate))
+            except BudgetError as error:
+                raise self._too_large(found, nbytes, context) from error
+
+    def _lists_of(self, found: Found, context: Context) -> tuple[list[Steps], list[ListFault]]:
+        """Return the feature lists of records; where they take more than was planned, the ledger counts it."""
+        most = planned = self.decoding_nbytes(len(found.starts))
+        while True:
+            try:
+                with hold_plain(0) if most == planned else context.hold(most):
+                    return self.lists.decode(
+                        found.buffer, found.starts, found.lengths, framed=True, most=most
+                    )
+            except OverflowError:
+                most *= 2
+            except BudgetError as error:
+                raise self._too_large(found, most, context) from error
+
+    def _list_error(self, found: Found, fault: ListFault) -> DataError:
+        file, row, start = found.place(fault.record)
+        name = f"feature list '{self.lists.names[fault.feature]}' " if fault.feature >= 0 else ""
+        return DataError(f"{name}{fault.problem}", file=file, offset=start, row=row)
 
     def _error(
         self, found: Found, record: int, offset: int, feature: int, kind: str, came: int
