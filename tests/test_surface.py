@@ -18,9 +18,9 @@ from penstock import errors
 # All of the interface. A name that comes or goes is announced in CHANGELOG.md.
 NAMES = """
     AccessError ArraySpec BudgetError CannotPickle DataError Dataset DiskFullError Explanation FieldError
-    FileChangedError FileError FixedFeature FunctionError LengthError MissingFileError NotAFileError PenstockError
-    PenstockWarning RangeError RankMismatchError
-    ReadError RecordError Report SpecMismatchError StaleCacheError StateError Stream StreamClosedError
+    FileChangedError FileError FixedFeature FunctionError ImageFeature LengthError MissingFileError NotAFileError
+    PenstockError PenstockWarning RangeError RankMismatchError
+    ReadError RecordError Report SequenceFeature SpecMismatchError StaleCacheError StateError Stream StreamClosedError
     TargetExistsError TensorFeature VarFeature WorkersUnavailable WriteError concatenate fit_arrays from_arrays
     from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
 """.split()  # noqa: SIM905  # a list, one a line, would be a page

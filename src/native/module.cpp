@@ -7,6 +7,7 @@ void bind_jobs(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_crc32c(nanobind::module_& m);
 void bind_tfrecord(nanobind::module_& m);
+void bind_sequence_lists(nanobind::module_& m);
 void bind_fill(nanobind::module_& m);
 void bind_read(nanobind::module_& m);
 void bind_array_memory(nanobind::module_& m);
@@ -29,6 +30,7 @@ NB_MODULE(_native, m) {
   penstock::bind_jobs(m);
   penstock::bind_crc32c(m);
   penstock::bind_tfrecord(m);
+  penstock::bind_sequence_lists(m);
   penstock::bind_fill(m);
   penstock::bind_read(m);
   penstock::bind_array_memory(m);

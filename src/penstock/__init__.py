@@ -49,7 +49,13 @@ from penstock.makers import (
 if TYPE_CHECKING:
     from penstock import tfrecord
     from penstock.feeds.keras.fit_arrays import fit_arrays
-    from penstock.sources.tfrecord.features import FixedFeature, TensorFeature, VarFeature
+    from penstock.sources.tfrecord.features import (
+        FixedFeature,
+        ImageFeature,
+        SequenceFeature,
+        TensorFeature,
+        VarFeature,
+    )
 
 __version__ = "0.1.0"
 
@@ -67,6 +73,7 @@ __all__ = [
     "FileError",
     "FixedFeature",
     "FunctionError",
+    "ImageFeature",
     "LengthError",
     "MissingFileError",
     "NotAFileError",
@@ -77,6 +84,7 @@ __all__ = [
     "ReadError",
     "RecordError",
     "Report",
+    "SequenceFeature",
     "SpecMismatchError",
     "StaleCacheError",
     "StateError",
@@ -103,6 +111,8 @@ __all__ = [
 # What most programs never use: `import penstock` does not wait for it.
 _LATE = {
     "FixedFeature": "penstock.sources.tfrecord.features",
+    "ImageFeature": "penstock.sources.tfrecord.features",
+    "SequenceFeature": "penstock.sources.tfrecord.features",
     "TensorFeature": "penstock.sources.tfrecord.features",
     "VarFeature": "penstock.sources.tfrecord.features",
     "fit_arrays": "penstock.feeds.keras.fit_arrays",

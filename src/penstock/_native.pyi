@@ -417,6 +417,35 @@ def tfrecord_decode(
         ValueError: An argument has the wrong type, shape or layout.
     """
 
+def sequence_lists(
+    buffer: npt.NDArray[np.uint8] | ReadableBuffer,
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    names: list[str],
+    *,
+    framed: bool = True,
+) -> tuple[
+    npt.NDArray[np.uint8],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    list[npt.NDArray[np.int64]],
+    npt.NDArray[np.int64],
+]:
+    """Return the feature lists of SequenceExamples as Examples: (data, starts, lengths, steps, counts, bad).
+
+    Record j is as for `tfrecord_decode`; checksums are not looked at. Of the result, Example j lies at
+    `data[starts[j]:][:lengths[j]]` and has a feature for each of the lists `names` that the record has, with the values
+    of all its steps, for `tfrecord_decode(..., framed=False)`. `steps`, (records, names), says how many steps that
+    are, -1 where there is no such list. `counts[i]` has the number of values of each step of list i, those of
+    all records one after the other. `bad` has the records that are no SequenceExamples, or have a list whose steps
+    are of several kinds; their Examples have no features. Takes memory for the result, about as much as the records.
+
+    Raises:
+        IndexError: A record reaches outside the buffer.
+        ValueError: Two names are alike, or an argument has the wrong type, shape or layout.
+    """
+
 def tfrecord_frame(data: ReadableBuffer, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the payloads `data[offsets[j]:offsets[j + 1]]` as framed records, one after the other."""
 

@@ -118,8 +118,14 @@ def from_files(
 ) -> Dataset:
     """Return the rows of files, as they lie there, in any of the formats.
 
-    There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, images and raw
+    There is random access to `.npy`, stored `.npz`, HDF5, Zarr, Parquet and Arrow files, tars, images and raw
     files; deflated `.npz` is read forward. Reads headers, no data.
+
+    Of a tar in the layout of WebDataset, the files that follow each other and have one key (their name up to the
+    first dot) are a row. Its fields are their extensions: images are decoded, `cls` is an int64, `txt` and
+    `json` are str, `npy` is an array, all others are bytes; `__key__` is the key. The headers are scanned
+    once, and the index is kept in the user's cache directory (`$XDG_CACHE_HOME/penstock/tar-index`) for tars of 1 MB
+    or more.
 
     CSV, JSON Lines and text are scanned once, at several GB/s, to find where rows begin: then they have numbers, a
     length and shuffles over all of them. The index (16 bytes for 64 KB) is kept in the user's cache directory
@@ -137,12 +143,12 @@ def from_files(
             for those that rows can't be read from (a single value, Python objects): a warning names them. For a dict
             of paths, a dict with its names; so is `spec`, and so may be `format`, `size`, `separator` and `decimal`.
         format: What the files are, where their endings do not tell: "npy", "npz", "raw", "hdf5",
-            "zarr", "parquet", "arrow", "csv", "jsonl", "text" or "images".
+            "zarr", "parquet", "arrow", "csv", "jsonl", "text", "images" or "tar".
         spec: The `ArraySpec` of a row of a raw file, or {column: dtype} for some columns of CSV or JSON
             Lines: `spec={"age": "float32"}`. The types of the others are found in the first 256 KB.
-        size: The (height, width) that images are resized to: each pixel is a mean of what it stands for
-            (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored: what EXIF
-            says of turning them is not followed, as in tf.data and Keras.
+        size: The (height, width) that images, also those in tars, are resized to: each pixel is a mean of what it
+            stands for (bilinear, with antialiasing), the same for every format. Pixels are RGB, as they are stored:
+            what EXIF says of turning them is not followed, as in tf.data and Keras.
         separator: What stands between the cells of CSV files; by default found in their first rows (`,`, `;`, tab
             or `|`).
         decimal: The decimal mark of numbers in CSV files, "." or ","; by default a point.
@@ -233,12 +239,13 @@ def from_tfrecord(
     index: bool = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Return the tf.train.Examples of TFRecord files, decoded without TensorFlow.
+    """Return the tf.train.Examples, or SequenceExamples, of TFRecord files, decoded without TensorFlow.
 
     Args:
         paths: A path, a list, a glob, a folder or a URL; files come one after the other.
-        features: A nest of `FixedFeature`, `VarFeature` and `TensorFeature`, by name; by default they
-            are inferred from the first records.
+        features: A nest of `FixedFeature`, `VarFeature`, `TensorFeature` and `ImageFeature`, by name; by default
+            they are inferred from the first records, images as bytes. With a `SequenceFeature` among them, records are
+            tf.train.SequenceExamples, and the others are features of their context.
         compression: How the files are packed: "GZIP", "ZLIB", or "" for not at all; by default found in
             their first bytes. Packed files are read forward.
         verify: Whether both checksums of each record are checked.

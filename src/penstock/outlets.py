@@ -116,7 +116,7 @@ class Outlets:
         self,
         path: "PathLike",
         *,
-        format: Literal["npy", "tfrecord"] = "npy",
+        format: Literal["npy", "parquet", "tfrecord", "zarr"] = "npy",
         shard_rows: int | None = None,
         shards: int | None = None,
         overwrite: bool = False,
@@ -125,17 +125,23 @@ class Outlets:
     ) -> None:
         """Write all rows of epoch 0 to a folder, which appears when it is whole.
 
-        Takes the memory of a stream, and no more; with `engine="ray"`, that of a stream for each task.
+        Takes the memory of a stream, and a few MB (of Zarr: that of a shard); with `engine="ray"`, that of a stream
+        for each task.
 
         Args:
             path: The folder to make.
             format: "npy" makes plain `.npy` shards and a `manifest.json`; `from_files(path)` reads them
                 back with the nest they had. After an interruption the same call goes on after the last
                 finished shard, if files, arrays and functions are proven to be the same; else it starts
-                over, with a warning. "tfrecord" makes a tf.train.Example of each row, for
-                `from_tfrecord(path)` and for TensorFlow, and always starts over.
-            shard_rows: The rows of a file; by default those of 256 MB.
-            shards: The number of files, instead of `shard_rows`.
+                over, with a warning. The others always start over. "parquet" makes Parquet files, which pyarrow,
+                pandas and others read as one table: a leaf of the nest is a column, an axis a list. "zarr" makes one
+                store (Zarr 3): an array for each field; text, and rows that differ in shape, are values and
+                offsets, as in `.npy` shards. `from_files(path)` gives both back with nests and dtypes as they were;
+                a dtype that the format does not have is refused, with the cure. "tfrecord" makes a
+                tf.train.Example of each row, for `from_tfrecord(path)` and for TensorFlow.
+            shard_rows: The rows of a file; by default those of 256 MB. (Of Zarr: of 16 MB, and rounded up to whole
+                chunks, which have 256 KB.)
+            shards: The number of files, instead of `shard_rows`; not for Zarr.
             overwrite: Whether a folder that penstock wrote is replaced, once the new one is whole. A folder
                 with anything else in it is refused.
             progress: Whether to show a bar; by default if rich is installed and stderr is a terminal.

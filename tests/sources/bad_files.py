@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 from tests.sources.formats import sample
+from tests.sources.tar.tars import npy, write_plain_tar
 
 import penstock as ps
 
@@ -93,6 +94,16 @@ def write_jsonl(path: Path, start: int, dtype: str = "int64") -> None:
     path.write_text("\n".join(rows) + "\n")
 
 
+def write_tar(path: Path, start: int, dtype: str = "int64") -> None:
+    columns = sample(LENGTH, start)
+    x = columns["x"] if dtype == "int64" else columns["x"].astype("float64")
+    members = []
+    for number in range(LENGTH):
+        key = f"{start + number:06d}"
+        members += [(f"{key}.cls", str(start + number).encode()), (f"{key}.npy", npy(x[number]))]
+    write_plain_tar(path, members)
+
+
 def write_text(path: Path, start: int, dtype: str = "int64") -> None:
     path.write_text("".join(f"line {number}\n" for number in range(start, start + LENGTH)))
 
@@ -151,6 +162,7 @@ KINDS = {
     "csv": Kind(".csv", write_csv, knows_length=False),
     "jsonl": Kind(".jsonl", write_jsonl, knows_length=False, is_mismatch_seen=False),
     "text": Kind(".txt", write_text, knows_length=False, is_mismatch_seen=False),
+    "tar": Kind(".tar", write_tar, options={"fields": {"x": "npy", "y": "cls"}}),
 }
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from tests.conformance import assert_same, run
+from tests.sources.tar.tars import write_plain_tar
 from tests.web_server import serving
 
 import penstock as ps
@@ -179,6 +180,7 @@ def write_every_format(folder: Path, numbers: np.ndarray) -> None:
     ps.from_arrays({"y": numbers}).write(folder / "records", format="tfrecord", shards=1)
     Image.fromarray(np.full((4, 5, 3), 9, "u1")).save(folder / "a.png")
     (folder / "a.txt").write_text("one\ntwo\n")
+    write_plain_tar(folder / "a.tar", ((f"{one:03d}.cls", str(one).encode()) for one in numbers))
 
 
 def check_every_format(url: str, numbers: np.ndarray) -> None:
@@ -187,6 +189,7 @@ def check_every_format(url: str, numbers: np.ndarray) -> None:
         assert [int(row) for row in ps.from_files(f"{url}/{name}", "y")] == numbers.tolist()
     assert [int(row) for row in ps.from_files(f"{url}/a.npy")] == numbers.tolist()
     assert run(ps.from_files(f"{url}/a.txt")) == ["one", "two"]
+    assert [int(row) for row in ps.from_files(f"{url}/a.tar", "cls")] == numbers.tolist()
     assert run(ps.from_files(f"{url}/a.png", "image"))[0].tolist() == [[[9] * 3] * 5] * 4
 
 

@@ -72,6 +72,7 @@ KINDS: dict[str, Callable[[Server], Open]] = {
     "csv": files("a.csv", "y"),
     "jsonl": files("a.jsonl", "y"),
     "packed jsonl": files("b.jsonl.gz", "y"),
+    "tar": files("a.tar", "cls"),
     "written": files("written/manifest.json"),
     "tfrecord": lambda server: lambda **options: ps.from_tfrecord(record(server), **options),
     "tfrecord read forward": lambda server: (

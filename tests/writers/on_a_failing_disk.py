@@ -74,6 +74,26 @@ def overwrite_tfrecord(out, start):
     return list(read_records(out))
 
 
+def write_parquet(out, start):
+    rows(start).write(out, format="parquet", shard_rows=5)
+    return list(ps.from_files(out).with_options(threads=0))
+
+
+def overwrite_parquet(out, start):
+    rows(start).write(out, format="parquet", shard_rows=5, overwrite=True)
+    return list(ps.from_files(out).with_options(threads=0))
+
+
+def write_zarr(out, start):
+    rows(start).write(out, format="zarr", shard_rows=5)
+    return list(ps.from_files(out).with_options(threads=0))
+
+
+def overwrite_zarr(out, start):
+    rows(start).write(out, format="zarr", shard_rows=5, overwrite=True)
+    return list(ps.from_files(out).with_options(threads=0))
+
+
 def read_records(out):
     spec = {"x": ps.FixedFeature([3], "float32"), "t": ps.FixedFeature([], "str")}
     return ps.from_tfrecord(out, spec).with_options(threads=0)
@@ -127,6 +147,14 @@ def old_records(out):
     rows(1000).write(out, format="tfrecord")
 
 
+def old_parquet(out):
+    rows(1000).write(out, format="parquet")
+
+
+def old_zarr(out):
+    rows(1000).write(out, format="zarr")
+
+
 HOW = {
     "write npy": (write_npy, nothing),
     "write flow": (write_flow, nothing),
@@ -135,6 +163,12 @@ HOW = {
     "overwrite tfrecord": (overwrite_tfrecord, old_records),
     "npy over tfrecord": (overwrite_npy, old_records),
     "tfrecord over npy": (overwrite_other_format, old_shards),
+    "write parquet": (write_parquet, nothing),
+    "overwrite parquet": (overwrite_parquet, old_parquet),
+    "write zarr": (write_zarr, nothing),
+    "overwrite zarr": (overwrite_zarr, old_zarr),
+    "zarr over npy": (overwrite_zarr, old_shards),
+    "parquet over zarr": (overwrite_parquet, old_zarr),
     "cache rows": (cache_rows, nothing),
     "cache rows threaded": (cache_rows_threaded, nothing),
     "cache flow": (cache_flow, nothing),
@@ -146,6 +180,11 @@ HOW = {
 
 def descriptors():
     return sorted(os.listdir("/proc/self/fd"))
+
+
+def num_threads():
+    """Return how many threads there are, without those that Zarr keeps: they grow in number as they are needed."""
+    return sum(not one.name.startswith(("zarr_", "asyncio_")) for one in threading.enumerate())
 
 
 def main(parent, how, code, stays, step):
@@ -168,14 +207,14 @@ def main(parent, how, code, stays, step):
         again = (0, 500)[at // step % 2]  # The same chain comes next, or another.
         out = fresh(folder, before)
         gc.collect()
-        held, threads = descriptors(), threading.active_count()
+        held, threads = descriptors(), num_threads()
         disk.arm(str(folder).encode(), at, code, stays)
         error = attempt(work, out, 0, expected) if code != KILL else killed(work, out)
         disk.arm(b"", 0, 0, 0)
         gc.collect()
         line = {"at": at, "again": again, "first": error}
-        if descriptors() != held or threading.active_count() != threads:
-            line["leak"] = [descriptors(), held, threading.active_count() - threads]
+        if descriptors() != held or num_threads() != threads:
+            line["leak"] = [descriptors(), held, num_threads() - threads]
         if before is not nothing and not out.exists():
             line["lost"] = "what was there before is gone"
         if how.startswith("write ") and out.exists():

@@ -133,7 +133,9 @@ def test_what_exists_is_not_written_over(tmp_path):
 
 def test_wrong_arguments_are_refused(tmp_path):
     ds = ps.from_arrays(np.arange(3))
-    with pytest.raises(ValueError, match=r'format must be "npy" or "tfrecord", got .nyp.'):
+    with pytest.raises(
+        ValueError, match=r"format must be one of npy, parquet, tfrecord, zarr, got .nyp."
+    ):
         ds.write(tmp_path / "out", format="nyp")
     with pytest.raises(ValueError, match="shard_rows must be at least 1, got 0"):
         ds.write(tmp_path / "out", shard_rows=0)

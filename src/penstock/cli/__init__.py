@@ -3,8 +3,11 @@
 import argparse
 import importlib
 import json
+import os
 import re
 import sys
+from contextlib import suppress
+from pathlib import PurePath
 from typing import Any
 
 COMMANDS = {
@@ -33,6 +36,19 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
+def are_tfrecords(path: str, format: str | None) -> bool:
+    """Return whether a path, a glob or a folder names TFRecord files, by their names or by what the user said."""
+    if format is not None:
+        return format == "tfrecord"
+    names = [path]
+    with suppress(OSError):  # What is no folder that can be listed.
+        names += os.listdir(path)  # noqa: PTH208  names, not paths
+    return any(
+        "tfrec" in PurePath(name).name.lower() and PurePath(name).suffix.lower() not in _NO_RECORDS
+        for name in names
+    )
+
+
 def parse_storage_options(text: str) -> dict[str, Any]:
     """Return what `--storage-options` holds; the error does not repeat it, since it may be a secret."""
     try:
@@ -52,6 +68,11 @@ def print_error(command: str, error: BaseException, *, source_format: str) -> No
         print(text, file=sys.stderr)
 
 
+# Names with "tfrec" in them are of records, whatever their ending (train.tfrecord-00000-of-00008), but for these.
+_NO_RECORDS = {
+    ".arrow", ".bin", ".csv", ".h5", ".hdf5", ".idx", ".index", ".json", ".md", ".npy", ".npz", ".parquet", ".raw",
+    ".tar", ".tfindex", ".tsv", ".txt", ".zarr",
+}  # fmt: skip
 # What messages say to programs, and what the command line has for it.
 _FLAGS = (
     (r"\bwrite overwrite=True", "give --overwrite"),

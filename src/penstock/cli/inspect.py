@@ -6,22 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.cli import parse_storage_options, print_error
+from penstock.cli import are_tfrecords, parse_storage_options, print_error
 from penstock.core.nest import field_names
 from penstock.core.rows import Node, Rows
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.dataset import Dataset
 from penstock.errors import PenstockError
 from penstock.io.location import Location
-from penstock.io.paths import expand
 from penstock.makers import from_files
 from penstock.memory import format_nbytes
 from penstock.sources.reading.chunked import Chunked
 from penstock.sources.reading.file_rows import FileRows
-from penstock.sources.tfrecord.rows import describe_tfrecord
+from penstock.sources.tfrecord.rows import describe_tfrecord, open_records
 from penstock.stages.shuffle.on_storage import WindowedRows
 
-_TFRECORDS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _MOST_EDGES = 10_000_000  # With more chunks than this in a file, they are not compared with blocks.
 
 
@@ -63,8 +61,8 @@ def _lines(
 ) -> Iterable[str]:
     names = [paths] if isinstance(paths, str) else paths
     options = parse_storage_options(found.storage_options)
-    if found.format == "tfrecord" or any(name.endswith(_TFRECORDS) for name in names):
-        return describe_tfrecord(expand(paths, storage_options=options))
+    if any(are_tfrecords(name, found.format) for name in names):
+        return describe_tfrecord(open_records(paths, None, options).locations)
     ds = from_files(paths, fields, format=found.format, spec=spec, storage_options=options)
     return describe(ds, found.window)
 

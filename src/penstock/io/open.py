@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.lazy import lazy
+from penstock.io.inner import InnerFile
 from penstock.io.local import reader as local
 from penstock.io.local.reader import Access, LocalReader
 from penstock.io.location import Location
@@ -34,6 +35,8 @@ def open_reader(
     A local reader takes no memory of its own but for at most 8 MB of aligned buffers, which all of
     them share.
     """
+    if isinstance(location, InnerFile) and location.open is not None:
+        return location.open(location)
     if location.is_remote:
         return remote.RemoteReader(location)
     return LocalReader(location, direct=direct, access=access)

@@ -73,7 +73,7 @@ class Manifest:
 
 def row_to_json(structure: Structure, layouts: Sequence[FieldLayout]) -> Any:
     """Return the nest of a row as JSON."""
-    return _nest_to_json(unflatten(structure, [layout.stem for layout in layouts]))
+    return nest_to_json(unflatten(structure, [layout.stem for layout in layouts]))
 
 
 def row_from_json(value: Any) -> Any:
@@ -148,20 +148,21 @@ def _count(value: Any) -> int:
     return value
 
 
-def _nest_to_json(nest: Any) -> Any:
+def nest_to_json(nest: Any) -> Any:
+    """Return a nest of names as JSON, from which `row_from_json` makes it again."""
     if isinstance(nest, tuple):
-        return [_nest_to_json(one) for one in nest]
+        return [nest_to_json(one) for one in nest]
     if not isinstance(nest, dict):
         return nest
     if all(isinstance(key, str) for key in nest) and _PAIRS not in nest:
-        return {key: _nest_to_json(one) for key, one in nest.items()}
+        return {key: nest_to_json(one) for key, one in nest.items()}
     for key in nest:
         if not isinstance(key, str | int | float | bool | None):
             raise TypeError(
                 f"a row that is written must have names that JSON can hold, got {key!r}; "
                 "rename it first with map."
             )
-    return {_PAIRS: [[key, _nest_to_json(one)] for key, one in nest.items()]}
+    return {_PAIRS: [[key, nest_to_json(one)] for key, one in nest.items()]}
 
 
 def fields_to_json(layouts: Sequence[FieldLayout]) -> dict[str, Any]:

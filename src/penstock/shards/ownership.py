@@ -1,8 +1,8 @@
 """Which files of a folder penstock made: only these are ever removed.
 
-They are those that a manifest or a journal of ours lists. TFRecords have none, since TensorFlow takes every file of a
-folder for data: they carry a mark of ours, an extended attribute with size and time of what we wrote. All else is the
-user's, whatever it is called.
+They are those that a manifest or a journal of ours lists. TFRecords, Parquet files and Zarr stores have none, since
+other libraries take every file of a folder for data: they carry a mark of ours, an extended attribute with the size and
+time of what we wrote. All else is the user's, whatever it is called.
 """
 
 import contextlib
@@ -26,14 +26,22 @@ _MARK = "user.penstock"
 
 
 def mark_files(folder: Path) -> None:
-    """Mark all files of a folder as ours; where the file system can't hold marks, they are nobody's."""
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            os.setxattr(path, _MARK, _version(path))
+    """Mark all files of a folder, and of the folders in it, as ours.
+
+    Where the file system can't hold marks, they are nobody's.
+    """
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place) / name
+            with contextlib.suppress(OSError):
+                os.setxattr(path, _MARK, _version(path))
 
 
 def _is_marked(path: Path) -> bool:
+    """Return whether a file is marked as ours, or is a folder in which all files are: a part of a store."""
     try:
+        if stat.S_ISDIR(path.lstat().st_mode):
+            return all(map(_is_marked, path.iterdir()))
         return os.getxattr(path, _MARK, follow_symlinks=False) == _version(path)
     except OSError:
         return False
@@ -92,7 +100,7 @@ def foreign(folder: Path) -> str:
             continue
         found = (folder / name).lstat()
         nbytes = ours.get(name)
-        if name not in ours or not stat.S_ISREG(found.st_mode):
+        if name not in ours or not (stat.S_ISREG(found.st_mode) or _is_marked(folder / name)):
             return name
         if nbytes is not None and found.st_size != nbytes:
             return name
@@ -180,8 +188,28 @@ def remove_files(folder: Path, names: Iterable[str]) -> set[str]:
         if name != Path(name).name:  # A list must not reach outside of its folder.
             continue
         try:
-            if name not in lists or not left:
-                (folder / name).unlink(missing_ok=True)
+            path = folder / name
+            if name not in lists and stat.S_ISDIR(_mode(path)):
+                _remove_marked(path)
+            elif name not in lists or not left:
+                path.unlink(missing_ok=True)
         except OSError:
             left.add(name)
     return left
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _remove_marked(folder: Path) -> None:
+    """Remove a folder of a store, with all marked files in it; raise OSError if anything else is there."""
+    for path in folder.iterdir():
+        if stat.S_ISDIR(path.lstat().st_mode):
+            _remove_marked(path)
+        elif _is_marked(path):
+            path.unlink()
+    folder.rmdir()

@@ -3,10 +3,10 @@
 import contextlib
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,16 @@ def write_all(fd: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(fd, data[done:])
+
+
+class Growing(Protocol):
+    """An array that entries are added to: a file, or an array of a store."""
+
+    num_entries: int
+
+    def append(self, entries: npt.NDArray[Any], ends: Index = _NO_ENDS) -> None:
+        """Add entries, which lie one after the other in memory; runs of rows end after `ends` of them."""
+        ...
 
 
 class ArrayFile:
@@ -180,11 +190,7 @@ class ShardWriter:
         done = self.start + self.num_rows
         ends = np.arange(-done % self.run_rows or self.run_rows, stop - start + 1, self.run_rows)
         for layout, files, column in zip(self.layouts, self.files, block.columns, strict=True):
-            if layout.is_fixed:
-                assert isinstance(column, Fixed)
-                _each(column, start, stop, files["rows"], ends)
-            else:
-                _append_varying(layout, files, column, start, stop, ends, allocate)
+            append_column(layout, files, column, start, stop, ends, allocate)
         self.num_rows += stop - start
         self._unflushed += self.nbytes - before
         if self._unflushed >= _FLUSH_NBYTES:
@@ -227,9 +233,26 @@ class ShardWriter:
         self.files = []
 
 
+def append_column(
+    layout: FieldLayout,
+    files: Mapping[str, Growing],
+    column: Column,
+    start: int,
+    stop: int,
+    ends: Index,
+    allocate: Allocate,
+) -> None:
+    """Add rows of a column to the arrays that hold its field; runs of rows end after `ends` rows."""
+    if layout.is_fixed:
+        assert isinstance(column, Fixed)
+        _each(column, start, stop, files["rows"], ends)
+    else:
+        _append_varying(layout, files, column, start, stop, ends, allocate)
+
+
 def _append_varying(
     layout: FieldLayout,
-    files: dict[str, ArrayFile],
+    files: Mapping[str, Growing],
     column: Column,
     start: int,
     stop: int,
@@ -288,8 +311,8 @@ def _shapes(column: Fixed | Ragged, start: int, stop: int) -> Index:
 
 
 def _append_text(
-    data: ArrayFile,
-    offsets: ArrayFile,
+    data: Growing,
+    offsets: Growing,
     text: Text,
     start: int,
     stop: int,
@@ -302,7 +325,7 @@ def _append_text(
     offsets.append(text.offsets[start + 1 : stop + 1] - first + before, ends)
 
 
-def _each(column: Fixed, start: int, stop: int, file: ArrayFile, ends: Index) -> None:
+def _each(column: Fixed, start: int, stop: int, file: Growing, ends: Index) -> None:
     rows = column.rows[start:stop]
     if rows.flags.c_contiguous:
         file.append(rows, ends)

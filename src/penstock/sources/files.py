@@ -31,7 +31,7 @@ class Format:
 
 
 FormatName = Literal[
-    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "jsonl", "text", "images"
+    "npy", "npz", "raw", "hdf5", "zarr", "parquet", "arrow", "csv", "jsonl", "text", "images", "tar"
 ]
 FORMATS: dict[FormatName, Format] = {
     "npy": Format((".npy",), "npy"),
@@ -47,7 +47,9 @@ FORMATS: dict[FormatName, Format] = {
     "images": Format(
         (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), "images.rows"
     ),
+    "tar": Format((".tar",), "tar.rows"),
 }
+_PACKED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NAMES_SHOWN = 3
 _MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of images.
 _BY_SUFFIX = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
@@ -89,7 +91,7 @@ def open_files(
         return written
     locations = _listed(paths, format, request)
     kind = _format(locations) if format is None else format
-    if size is not None and kind != "images":
+    if size is not None and kind not in ("images", "tar"):
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
     if spec is not None and kind not in ("raw", "csv", "jsonl"):
         raise ValueError(
@@ -216,6 +218,12 @@ def _format(locations: Sequence[Location]) -> FormatName:
     found: dict[FormatName, Location] = {}
     for location in locations:
         kind = _kind(location)
+        if kind is None and location.name.lower().endswith(_PACKED_TARS):
+            raise DataError(
+                "a packed tar can only be read from its beginning to its end",
+                file=str(location),
+                cure="Unpack it once (gunzip, unxz, unzstd), and read the .tar, which has random access.",
+            )
         if kind is None:
             if "tfrec" in location.name.lower():
                 raise DataError(

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
-from penstock.writers import npy, on_ray, tfrecord
+from penstock.writers import npy, on_ray, parquet, tfrecord, zarr
 from penstock.writers.job import Job
 
 WRITERS: dict[str, Callable[[Job], None]] = {
     "npy": npy.write,
+    "parquet": parquet.write,
     "tfrecord": tfrecord.write,
+    "zarr": zarr.write,
 }
 ENGINES = ("local", "ray")
 

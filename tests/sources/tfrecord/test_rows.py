@@ -215,7 +215,9 @@ def test_mistakes_in_the_call_are_refused_at_once(tmp_path):
         ps.from_tfrecord(path, FIXED, compression="zstd")
     with pytest.raises(ValueError, match="leave the features out"):
         ps.from_tfrecord(path, FIXED, raw=True)
-    with pytest.raises(TypeError, match="FixedFeature, VarFeature or TensorFeature"):
+    with pytest.raises(
+        TypeError, match="FixedFeature, VarFeature, TensorFeature, ImageFeature or SequenceFeature"
+    ):
         ps.from_tfrecord(path, {"label": "int64"})
     with pytest.raises(MissingFileError):
         ps.from_tfrecord(tmp_path / "none.tfrecord", FIXED)

@@ -58,6 +58,23 @@ def spec_of_type(kind: Any) -> ArraySpec | None:
     return None
 
 
+def restored(spec: ArraySpec, wanted: ArraySpec | None) -> ArraySpec:
+    """Return the spec that rows were written with, if a column that has `spec` can hold them; else `spec` itself.
+
+    Arrow has one byte order, fewer units of time, and bytes of one width as numbers.
+    """
+    if wanted is None or wanted.is_text or spec.is_text:
+        return spec
+    mine, theirs = spec.numpy_dtype, wanted.numpy_dtype
+    if theirs.kind in "SV" and theirs.itemsize and not theirs.hasobject:
+        is_same = mine == np.uint8 and spec.shape == (*wanted.shape, theirs.itemsize)
+        return wanted if is_same else spec
+    if spec.shape != wanted.shape or mine.kind != theirs.kind:
+        return spec
+    is_same = mine.kind == "M" or mine == theirs.newbyteorder("=")
+    return wanted if is_same else spec
+
+
 def _prefixed(inner: ArraySpec | None, size: int | None) -> ArraySpec | None:
     if inner is None or inner.is_text:
         return None
@@ -136,6 +153,8 @@ def fixed_values(array: Any, spec: ArraySpec) -> Array:
         width = kind.byte_width
         data = np.frombuffer(array.buffers()[1], np.uint8)
         data = data[array.offset * width : (array.offset + len(array)) * width]
+        if spec.numpy_dtype.kind in "SV":  # As `write` was told to keep them.
+            return data.view(spec.numpy_dtype)
         return data.reshape(len(array), width)
     values = as_numpy(array).astype(spec.numpy_dtype, copy=False)
     if array.null_count:

@@ -44,10 +44,11 @@ def open_format(locations: Sequence[Location], request: Request) -> "ImageRows":
     require_decoders(locations)
     names, structure = chosen_fields(str(locations[0]), ("image", "label"), request)
     check_names(str(locations[0]), names, {"image": None, "label": None})
-    return ImageRows(locations, names, structure, _checked_size(request.size), request)
+    return ImageRows(locations, names, structure, checked_size(request.size), request)
 
 
-def _checked_size(size: Any) -> tuple[int, int] | None:
+def checked_size(size: Any) -> tuple[int, int] | None:
+    """Return the height and width that images shall have, or raise if that is none."""
     if size is None:
         return None
     if isinstance(size, int):

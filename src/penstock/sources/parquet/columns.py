@@ -1,7 +1,7 @@
 """Parquet files: columns as fields, sized by what they decode to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,14 @@ from penstock.io.formats.parquet_pages import check_footer, read_pages
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
-from penstock.sources.arrow.columns import as_numpy, check_column, may_be_missing, null_error
+from penstock.shards.description import KEY, Description, parse_description
+from penstock.sources.arrow.columns import (
+    as_numpy,
+    check_column,
+    may_be_missing,
+    null_error,
+    restored,
+)
 from penstock.sources.parquet.handle import Handle, damaged, encrypted, file_errors, where
 from penstock.sources.parquet.row_groups import (
     BATCH_NBYTES,
@@ -39,13 +46,19 @@ _SAMPLE_ROWS, _MOST_SAMPLES, _MOST_SAMPLE_NBYTES = 1 << 16, 64, 16 << 20
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the columns of files; reads their footers, and of the first how long texts are."""
     known: dict[str, _Sizes] = {}
+    texts: list[Description | None] = []
 
     def attempt(location: Location) -> Part:
         with file_errors(location), open_reader(location) as reader:
-            return _open(location, locations, reader, request, known)
+            part, text = _open(location, locations, reader, request, known)
+        texts.append(text)
+        return part
 
-    opened = attempt_each(locations, attempt, request)
-    return rows_of(*opened, request)
+    good, parts = attempt_each(locations, attempt, request)
+    if request.fields is None and texts[0] is not None and not request.left_out:
+        # What `write` made has the nest that it was written with.
+        request = replace(request, fields=texts[0].nest_of(parts[0].leaves))
+    return rows_of(good, parts, request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ def _open(
     reader: Reader,
     request: Request,
     known: dict[str, _Sizes],
-) -> Part:
+) -> tuple[Part, Description | None]:
     if location.size >= 12 and read_bytes(reader, location.size - 4, 4) == b"PAR1":
         nbytes = int.from_bytes(read_bytes(reader, location.size - 8, 4), "little")
         if check_footer(reader, nbytes):
@@ -89,10 +102,12 @@ def _open(
             location,
         )
     columns = _columns(metadata, available)
+    text = parse_description((schema.metadata or {}).get(KEY.encode()))
+    specs = {} if text is None else text.specs
     grid = Grid.of_lengths(lengths)
 
     def leaf(name: str) -> Leaf:
-        spec = check_column(schema, name, str(location))
+        spec = restored(check_column(schema, name, str(location)), specs.get(name))
         numbers = columns.get(name, [])
         stored = [
             _stored(reader, groups, numbers, number, spec, name) for number in range(len(groups))
@@ -128,7 +143,7 @@ def _open(
         return found
 
     leaves, left_out = each_field(names, leaf, request)
-    return Part(str(location), leaves, left_out)
+    return Part(str(location), leaves, left_out), text
 
 
 def _stored(
@@ -219,12 +234,15 @@ def _text_nbytes(array: Any) -> int:
 def _columns(metadata: Any, names: Sequence[str]) -> dict[str, list[int]]:
     """Return the numbers of the leaf columns that each column of the table is made of."""
     found: dict[str, list[int]] = {}
+    known = set(names)
     if metadata.num_row_groups:
         group = metadata.row_group(0)
         for number in range(metadata.num_columns):
             path = group.column(number).path_in_schema
             # The path of a list is `x.list.element`; but a name may have a dot in it.
-            name = path if path in names else path.partition(".")[0]
+            name = path
+            while name not in known and "." in name:
+                name = name.rpartition(".")[0]
             found.setdefault(name, []).append(number)
     return found
 

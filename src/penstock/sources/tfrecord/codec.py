@@ -16,6 +16,9 @@ import numpy as np
 
 from penstock import _native
 from penstock.errors import RecordError
+from penstock.io.inner import in_memory
+from penstock.sources.images.decoders import open_picture
+from penstock.sources.images.in_blocks import decoded
 from penstock.sources.tfrecord.features import (
     FLOATS,
     INTS,
@@ -25,6 +28,8 @@ from penstock.sources.tfrecord.features import (
     Array,
     Feature,
     FixedFeature,
+    ImageFeature,
+    SequenceFeature,
     TensorFeature,
     VarFeature,
     cast,
@@ -94,8 +99,8 @@ def named_features(nest: Nest, key: str | None = None) -> Iterator[tuple[str, Fe
             yield from named_features(item, key)
     else:
         raise TypeError(
-            "features must be FixedFeature, VarFeature or TensorFeature in dicts and tuples, "
-            f"got {type(nest).__name__}."
+            "features must be FixedFeature, VarFeature, TensorFeature, ImageFeature or SequenceFeature "
+            f"in dicts and tuples, got {type(nest).__name__}."
         )
 
 
@@ -197,6 +202,7 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
     """Return the message for a fault of this kind: the rule, what came, the cure."""
     wanted = f" {feature.shape} {dtype_name(feature.dtype)}" if feature is not None else ""
     is_tensor = isinstance(feature, TensorFeature)
+    is_image = isinstance(feature, ImageFeature)
     listed = KINDS[found] if kind == "wrong_kind" else ""
     stored = TYPE_NAMES.get(found, f"DataType {found}") if kind == "tensor_type" else ""
     return {
@@ -211,11 +217,17 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
         "malformed": "the record must be a tf.train.Example, and is not; "
         "read other records with raw=True.",
         "missing": "must be in every record, and is missing; "
-        + ("skip such records with on_error='skip'." if is_tensor else "give it a default."),
+        + (
+            "skip such records with on_error='skip'."
+            if is_tensor or is_image
+            else "give it a default."
+        ),
         "wrong_kind": f"must be a list of {_kind_name(feature)}, got {listed}; "
         "declare the dtype that it has.",
         "wrong_size": f"must be one tensor as bytes, got {found} values."
         if is_tensor
+        else f"must be one image as bytes, got {found} values."
+        if is_image
         else f"must have the values of{wanted}, got {found} of them; "
         "write VarFeature for a list of any length.",
         "out_of_range": f"must fit into{wanted}, got {found}; declare a wider dtype.",
@@ -284,6 +296,8 @@ def _decode(record: bytes, codec: ExampleCodec) -> list[Any]:
 
 def _fixed_row(feature: Feature) -> Array | None:
     """Return memory for one row, (1, 1, count), if rows have one size; else None."""
+    if isinstance(feature, ImageFeature):
+        return None
     if None in feature.shape or not isinstance(feature.dtype, np.dtype):
         return None
     return np.zeros((1, 1, math.prod(fixed_shape(feature.shape))), feature.dtype)
@@ -292,6 +306,8 @@ def _fixed_row(feature: Feature) -> Array | None:
 def _value(feature: Feature, column: Any) -> Any:
     """Return the only row of a column as the array, bytes or str that it is."""
     parts = list(column)
+    if isinstance(feature, ImageFeature):
+        return _pixels(parts[0], feature)
     shape = feature.shape
     if None in shape:
         shape = tuple(parts.pop()[0].tolist()) if isinstance(feature, TensorFeature) else (-1,)
@@ -307,8 +323,19 @@ def _value(feature: Feature, column: Any) -> Any:
     return array.reshape(shape)
 
 
+def _pixels(data: Array, feature: ImageFeature) -> Array:
+    """Return the pixels of an image file."""
+    file = in_memory("image", "the image of the record", data)
+    with open_picture(file, feature.size) as picture:
+        return decoded(picture, feature.channels)
+
+
 def _column_of(name: str, value: Any, feature: Feature) -> Any:
     """Return one row in the form that the native encoder reads."""
+    if isinstance(feature, ImageFeature):
+        raise TypeError(
+            f"'{name}' is an ImageFeature, which only decodes; encode the image yourself, and write its bytes."
+        )
     dtype = feature.dtype
     array = np.asarray(value, None if isinstance(dtype, np.dtype) else object)
     if isinstance(feature, VarFeature):
@@ -375,6 +402,15 @@ def _common_tensor(tensors: list[TensorInfo | None]) -> TensorFeature | None:
 
 
 def _native_feature(name: str, feature: Feature) -> tuple[str, str, int, list[int], bool, Any]:
+    if isinstance(feature, SequenceFeature):
+        raise TypeError(
+            f"'{name}' is a SequenceFeature, and this is about single tf.train.Examples; "
+            "SequenceExamples are read with from_tfrecord."
+        )
+    if isinstance(
+        feature, ImageFeature
+    ):  # The file is a single list of bytes; pixels are made of it later.
+        return name, "fixed", TYPES["bytes"], [], False, None
     form = {FixedFeature: "fixed", VarFeature: "variable", TensorFeature: "tensor"}[type(feature)]
     shape = [] if form == "variable" else [-1 if size is None else size for size in feature.shape]
     default: Any = None
@@ -390,7 +426,7 @@ def _native_feature(name: str, feature: Feature) -> tuple[str, str, int, list[in
 def _kind_name(feature: Feature | None) -> str:
     if (
         feature is None
-        or isinstance(feature, TensorFeature)
+        or isinstance(feature, TensorFeature | ImageFeature)
         or not isinstance(feature.dtype, np.dtype)
     ):
         return "bytes"

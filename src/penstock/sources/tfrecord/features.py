@@ -97,7 +97,94 @@ class TensorFeature:
         object.__setattr__(self, "name", name)
 
 
-Feature = FixedFeature | VarFeature | TensorFeature
+@dataclass(frozen=True, slots=True)
+class ImageFeature:
+    """A feature that holds one image file as bytes (JPEG, PNG, BMP, WebP, GIF or TIFF), decoded to uint8 pixels.
+
+    They are those that `from_files` makes of an image in a folder. `size` is the height and width that images are
+    resized to; without it, they have the sizes that they have: (None, None, channels). `channels` is 3 for RGB, or 1
+    for grey. Needs `pip install 'penstock[images]'`.
+
+    >>> ImageFeature((224, 224)).shape, ImageFeature(channels=1).shape
+    ((224, 224, 3), (None, None, 1))
+    """
+
+    size: tuple[int, int] | None = None
+    channels: int = 3
+    name: str | None = None
+
+    def __init__(
+        self, size: Sequence[int] | None = None, *, channels: int = 3, name: str | None = None
+    ) -> None:
+        if size is not None:
+            size = (size, size) if isinstance(size, int) else tuple(size)
+            if len(size) != 2 or any(type(side) is not int or side < 1 for side in size):
+                raise ValueError(
+                    f"size of an ImageFeature must be (height, width), each at least 1, got {size!r}; "
+                    "channels=1 or channels=3 says how many colours there are."
+                )
+        if type(channels) is not int or channels not in (1, 3):
+            raise ValueError(
+                f"channels of an ImageFeature must be 3 (RGB) or 1 (grey), got {channels!r}."
+            )
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "channels", channels)
+        object.__setattr__(self, "name", name)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a row."""
+        return (*(self.size or (None, None)), self.channels)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of a pixel."""
+        return np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceFeature:
+    """A feature list of a tf.train.SequenceExample: a step has values of `shape`, and a row is all steps of a record.
+
+    A row has the shape (steps, *shape), and steps may differ from record to record. With the shape (None,) the steps
+    of a record may differ in length, too: shorter ones are padded with zeros (text: with empty text), as
+    `tf.sparse.to_dense` does. With `allow_missing`, a record without the list has no steps; else that is an error. The
+    other features of the nest are then those of the context.
+
+    >>> SequenceFeature((3,), "float32").shape
+    (None, 3)
+    """
+
+    step_shape: Shape
+    dtype: DType
+    allow_missing: bool = False
+    name: str | None = None
+
+    def __init__(
+        self,
+        shape: Sequence[int | None],
+        dtype: Any,
+        *,
+        allow_missing: bool = False,
+        name: str | None = None,
+    ) -> None:
+        sizes = _shape(shape, "SequenceFeature")
+        if None in sizes and sizes != (None,):
+            raise ValueError(
+                f"shape of a SequenceFeature, that of a step, must have no None in it or be (None,), got {sizes}."
+            )
+        object.__setattr__(self, "step_shape", sizes)
+        object.__setattr__(self, "dtype", _list_dtype(dtype, "SequenceFeature"))
+        object.__setattr__(self, "allow_missing", bool(allow_missing))
+        object.__setattr__(self, "name", name)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a row."""
+        return (None, *self.step_shape)
+
+
+Feature = FixedFeature | VarFeature | TensorFeature | ImageFeature | SequenceFeature
 
 
 def dtype_name(dtype: DType) -> str:

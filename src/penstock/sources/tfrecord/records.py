@@ -11,16 +11,34 @@ import numpy.typing as npt
 
 from penstock import _native
 from penstock.core.arrays import Index, raw_rows, starts_of, typed
-from penstock.core.blocks import Block, Pieces
+from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field, allocate_block, tops_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError
+from penstock.io.inner import in_memory
 from penstock.memory import Allocate, format_nbytes, hold_plain
-from penstock.sources.tfrecord.codec import ExampleCodec, cure_of, describe_fault
-from penstock.sources.tfrecord.features import Feature, TensorFeature, VarFeature, fixed_shape
+from penstock.sources.images.decoders import open_picture, require_decoders
+from penstock.sources.images.in_blocks import decode_picture
+from penstock.sources.images.picture import RULES
+from penstock.sources.reading.parts import BAD
+from penstock.sources.tfrecord.codec import (
+    ExampleCodec,
+    cure_of,
+    describe_fault,
+    named_features,
+)
+from penstock.sources.tfrecord.feature_lists import ListFault, SequenceLists, Steps
+from penstock.sources.tfrecord.features import (
+    Feature,
+    ImageFeature,
+    SequenceFeature,
+    TensorFeature,
+    VarFeature,
+    fixed_shape,
+)
 
 HEADER_NBYTES = 12
 """The length of a record, and the checksum of that length."""
@@ -57,26 +75,63 @@ class Records:
 
     def __init__(self, features: Any, *, verify: bool) -> None:
         self.is_raw = features is None
-        self.codec = ExampleCodec([], []) if features is None else ExampleCodec.of(features)
         leaves, self.structure = flatten(b"" if features is None else features)
+        named = [] if features is None else list(named_features(features))
+        kinds = [isinstance(feature, SequenceFeature) for _, feature in named]
+        self.at = [number for number, is_list in enumerate(kinds) if not is_list]
+        """Which leaf each feature of the codec is; the others are lists."""
+        self.lists_at = [number for number, is_list in enumerate(kinds) if is_list]
+        self.codec = ExampleCodec(
+            [named[number][0] for number in self.at], [named[number][1] for number in self.at]
+        )
+        lists = [named[number][1] for number in self.lists_at]
+        self.lists = SequenceLists(
+            [named[number][0] for number in self.lists_at],
+            [one for one in lists if isinstance(one, SequenceFeature)],
+        )
         self.verify = verify
         self.sample_nbytes = 0
         """The mean length of the records that were measured."""
+        self.images = {
+            number: feature
+            for number, feature in enumerate(self.codec.features)
+            if isinstance(feature, ImageFeature)
+        }
+        """The features that hold images, by number."""
+        self.picture_nbytes = 0
+        """What decoding the largest of the images takes that were measured."""
+        if self.images:
+            require_decoders([in_memory("image", "", np.empty(0, np.uint8))])
         specs = [ArraySpec((), bytes)] if self.is_raw else [_spec(leaf) for leaf in leaves]
         self.fields = tuple(Field(spec) for spec in specs)
 
     def fingerprint(self) -> Any:
         """Return what tells these features from others, as JSON: names, kinds, and what stands for missing ones."""
         return [
-            [name, type(feature).__name__, repr(getattr(feature, "default", None))]
+            [
+                name,
+                type(feature).__name__,
+                RULES
+                if isinstance(feature, ImageFeature)
+                else repr(getattr(feature, "default", None)),
+            ]
             for name, feature in zip(self.codec.names, self.codec.features, strict=True)
+        ] + [
+            [name, "SequenceFeature", feature.allow_missing]
+            for name, feature in zip(self.lists.names, self.lists.features, strict=True)
         ]
 
     def measure(self, payloads: Sequence[Bytes]) -> None:
         """Learn from some records how many bytes rows take, where they differ in size."""
         total = sum(payload.size for payload in payloads)
         self.sample_nbytes = total // max(1, len(payloads))
-        varying = [number for number, one in enumerate(self.fields) if one.storage_shape is None]
+        if self.lists:
+            self._measure_lists(payloads)
+        varying = [
+            number
+            for number in range(len(self.codec.names) or int(self.is_raw))
+            if number in self.images or self._field(number).storage_shape is None
+        ]
         if not varying:
             return
         if self.is_raw:
@@ -88,8 +143,33 @@ class Records:
             means = sizes.sum(axis=0) // len(sizes) + _ROW_NBYTES
             fields = list(self.fields)
             for number, mean in zip(varying, means.tolist(), strict=True):
-                fields[number] = Field(fields[number].spec, estimate=mean)
+                if self._field(number).storage_shape is None:
+                    at = number if self.is_raw else self.at[number]
+                    fields[at] = Field(fields[at].spec, estimate=mean)
             self.fields = tuple(fields)
+
+    def _field(self, number: int) -> Field:
+        """Return the field of a feature of the codec."""
+        return self.fields[number if self.is_raw else self.at[number]]
+
+    def _measure_lists(self, payloads: Sequence[Bytes]) -> None:
+        totals = np.zeros(len(self.lists), np.int64)
+        count = 0
+        for payload in payloads:
+            start, length = np.zeros(1, np.int64), np.array([payload.size], np.int64)
+            try:
+                lists, faults = self.lists.decode(
+                    payload, start, length, framed=False, most=_MEASURED_NBYTES
+                )
+            except OverflowError:
+                continue
+            if not faults:
+                count += 1
+                totals += [self.lists.nbytes(number, one) for number, one in enumerate(lists)]
+        fields = list(self.fields)
+        for at, total in zip(self.lists_at, totals.tolist(), strict=True):
+            fields[at] = Field(fields[at].spec, estimate=total // max(1, count) + _ROW_NBYTES)
+        self.fields = tuple(fields)
 
     def _measured(self, payloads: Sequence[Bytes], varying: Sequence[int]) -> Index:
         """Return the bytes that each of these features takes, a row for each good record."""
@@ -112,8 +192,23 @@ class Records:
                 )
             except (_native.RecordError, OverflowError):
                 continue  # It is raised, or counted, when rows are read that far.
-            found.append([sum(part.nbytes for part in parts or ()) for parts in columns])
+            sizes = [sum(part.nbytes for part in parts or ()) for parts in columns]
+            for place, (number, parts) in enumerate(zip(varying, columns, strict=True)):
+                if number in self.images and parts is not None:
+                    sizes[place] = self._pixels_nbytes(parts[0].view(np.uint8), self.images[number])
+            found.append(sizes)
         return np.array(found, np.int64).reshape(-1, len(varying))
+
+    def _pixels_nbytes(self, data: Bytes, feature: ImageFeature) -> int:
+        """Return the bytes of the pixels of an image, and note what decoding it takes."""
+        try:
+            with open_picture(in_memory("image", "", data), feature.size) as picture:
+                height, width, _ = picture.shape
+                taken = picture.nbytes + 3 * height * width
+                self.picture_nbytes = max(self.picture_nbytes, taken)
+                return height * width * feature.channels
+        except BAD:
+            return 0  # It is raised, or counted, when rows are read that far.
 
     def expect(self, lengths: Index) -> None:
         """Expect rows of records with these lengths, which hold as much of each feature as those measured."""
@@ -135,10 +230,14 @@ class Records:
     def decoding_nbytes(self, num_rows: int) -> int:
         """Return the bytes that columns take on their way to a block, where rows differ in size."""
         varying = [field for field in self.fields if field.storage_shape is None]
-        if self.is_raw or not varying:
+        if self.is_raw or not (varying or self.images):
             return 0
         most = sum(max(2 * num_rows * one.nbytes, one.most_nbytes(num_rows)) for one in varying)
-        return most + len(varying) * _COLUMN_NBYTES
+        if self.images:  # As they are stored, and the pixels of one.
+            most += 2 * num_rows * self.sample_nbytes + self.picture_nbytes
+        if self.lists:  # As Examples, and with the sizes of their steps.
+            most += 4 * num_rows * self.sample_nbytes
+        return most + (len(varying) + len(self.images)) * _COLUMN_NBYTES
 
     def read(self, found: Found, out: Block, context: Context) -> None:
         """Decode all of these records into a block; raise for the first bad one."""
@@ -174,20 +273,34 @@ class Records:
             return
         try:
             with self._decoded(found, out, context, skip=False) as (columns, _, _):
-                for feature, sink in zip(self.codec.features, out.sinks, strict=True):
-                    parts = columns.pop(0)
-                    if isinstance(sink, Pieces) and parts is not None:
+                for number, feature in enumerate(self.codec.features):
+                    parts, sink = columns.pop(0), out.sinks[self.at[number]]
+                    if number in self.images:
+                        self._decode_images(number, parts, found, sink, context)
+                    elif isinstance(sink, Pieces) and parts is not None:
                         sink.add(_column(feature, list(parts), sink.allocate))
+            if self.lists:
+                self._decode_lists(found, out, context)
         except _native.RecordError as error:
+            if (
+                self.images or self.lists
+            ):  # An image or a list of an earlier record may be bad, too.
+                raise self._bad_records(found, out, context)[0] from None
             raise self._error(
                 found, error.record, error.offset, error.feature, error.kind, error.found
             ) from None
+        except DataError:
+            if len(self.images) + len(self.lists) > 1:
+                raise self._bad_records(found, out, context)[0] from None
+            raise
 
     @contextmanager
     def _decoded(self, found: Found, out: Block, context: Context, *, skip: bool) -> Iterator[Any]:
         """Give what the native decoder returns; where that is more than was planned, the ledger counts it."""
-        fixed = [sink for sink in out.sinks if isinstance(sink, Fixed)]
-        outs = [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in out.sinks]
+        mine = [out.sinks[at] for at in self.at]
+        sinks = [None if number in self.images else s for number, s in enumerate(mine)]
+        fixed = [sink for sink in sinks if isinstance(sink, Fixed)]
+        outs = [raw_rows(s.grouped, 2) if isinstance(s, Fixed) else None for s in sinks]
         decode = partial(
             _native.tfrecord_decode,
             found.buffer,
@@ -221,6 +334,57 @@ class Records:
         most = max(nbytes, 8 * int(found.lengths[largest]))
         return too_large(file, row, start, most, context, "decoding it")
 
+    def _decode_images(
+        self, number: int, parts: Any, found: Found, sink: Sink, context: Context
+    ) -> None:
+        """Decode the images of one feature to a column; raise for the first bad one."""
+        for record, data in enumerate(_files(parts)):
+            if context.executor.is_closing:
+                return
+            self._decode_image(number, data, found, record, sink, record, context)
+
+    def _decode_image(
+        self,
+        number: int,
+        data: Bytes,
+        found: Found,
+        record: int,
+        sink: Sink,
+        slot: int,
+        context: Context,
+    ) -> None:
+        file, row, start = found.place(record)
+        name = f"feature '{self.codec.names[number]}'"
+        image = in_memory("image", f"{file}, row {row}: {name}", data)
+        spec = self._field(number).spec
+        try:
+            decode_picture(
+                image, self.images[number].size, spec, sink, slot, context, verify=self.verify
+            )
+        except BAD as error:
+            problem = getattr(error, "problem", str(error))
+            cure = getattr(error, "cure", "")
+            text = f"{name} holds an image that {problem}"
+            raise DataError(text, file=file, offset=start, row=row, cure=cure) from error
+
+    def _bad_images(
+        self, columns: Any, is_bad: Any, found: Found, context: Context
+    ) -> list[DataError]:
+        """Return the errors of images of records that are good but for these, one for each record."""
+        errors: dict[int, DataError] = {}
+        for number in self.images:
+            for record, data in enumerate(_files(columns[number])):
+                if is_bad[record] or record in errors or context.executor.is_closing:
+                    continue
+                field = self._field(number)
+                block = allocate_block((field,), 1, context.allocate, aligned=False)
+                try:
+                    self._decode_image(number, data, found, record, block.sinks[0], 0, context)
+                except DataError as error:
+                    error.__cause__ = None  # Its frames would keep the block alive.
+                    errors[record] = error.with_traceback(None)
+        return [errors[record] for record in sorted(errors)]
+
     def _put_payloads(self, found: Found, out: Block) -> None:
         (sink,) = out.sinks
         assert isinstance(sink, Pieces)
@@ -234,14 +398,57 @@ class Records:
 
     def _bad_records(self, found: Found, out: Block, context: Context) -> list[DataError]:
         """Return the error of each bad record; decodes all of them, to be thrown away."""
-        with self._decoded(found, out, context, skip=True) as (_, _, errors):
-            pass
+        bad_images: list[DataError] = []
+        with self._decoded(found, out, context, skip=True) as (columns, is_bad, errors):
+            if self.images:
+                bad_images = self._bad_images(columns, is_bad, found, context)
         if self.is_raw:
             errors = errors[errors[:, 3] != _MALFORMED]  # Raw records need not be Examples.
-        return [
+        found_errors = [
             self._error(found, record, offset, feature, _native.RECORD_FAULTS[fault], came)
             for record, offset, feature, fault, came in errors.tolist()
         ]
+        bad_lists: list[DataError] = []
+        if self.lists:
+            _, faults = self._lists_of(found, context)
+            bad_lists = [self._list_error(found, fault) for fault in faults]
+        first: dict[int | None, DataError] = {}
+        for error in (*found_errors, *bad_images, *bad_lists):
+            first.setdefault(error.row, error)
+        return sorted(first.values(), key=lambda error: error.row or 0)
+
+    def _decode_lists(self, found: Found, out: Block, context: Context) -> None:
+        """Decode the feature lists of records to their columns; raise for the first bad one."""
+        lists, faults = self._lists_of(found, context)
+        if faults:
+            raise self._list_error(found, faults[0])
+        for number, one in enumerate(lists):
+            sink = out.sinks[self.lists_at[number]]
+            assert isinstance(sink, Pieces)
+            nbytes = self.lists.nbytes(number, one)
+            try:
+                sink.add(self.lists.column(number, one, sink.allocate))
+            except BudgetError as error:
+                raise self._too_large(found, nbytes, context) from error
+
+    def _lists_of(self, found: Found, context: Context) -> tuple[list[Steps], list[ListFault]]:
+        """Return the feature lists of records; where they take more than was planned, the ledger counts it."""
+        most = planned = self.decoding_nbytes(len(found.starts))
+        while True:
+            try:
+                with hold_plain(0) if most == planned else context.hold(most):
+                    return self.lists.decode(
+                        found.buffer, found.starts, found.lengths, framed=True, most=most
+                    )
+            except OverflowError:
+                most *= 2
+            except BudgetError as error:
+                raise self._too_large(found, most, context) from error
+
+    def _list_error(self, found: Found, fault: ListFault) -> DataError:
+        file, row, start = found.place(fault.record)
+        name = f"feature list '{self.lists.names[fault.feature]}' " if fault.feature >= 0 else ""
+        return DataError(f"{name}{fault.problem}", file=file, offset=start, row=row)
 
     def _error(
         self, found: Found, record: int, offset: int, feature: int, kind: str, came: int
@@ -276,6 +483,15 @@ def frame_error(error: _native.RecordError, *, file: str, row: int, offset: int)
 
 def _spec(feature: Feature) -> ArraySpec:
     return ArraySpec(feature.shape, feature.dtype)
+
+
+def _files(parts: Any) -> Iterator[Bytes]:
+    """Yield the bytes of each row of a column that the native decoder made of single bytes; none of a bad record."""
+    data, offsets, counts = parts
+    item = 0
+    for count in counts.tolist():
+        yield data[offsets[item] : offsets[item + count]] if count else data[:0]
+        item += count
 
 
 def _is_uniform(out: Block) -> bool:

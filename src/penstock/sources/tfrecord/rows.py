@@ -28,6 +28,7 @@ from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.read_blocks import block_rows, grain_words
 from penstock.sources.tfrecord.codec import infer_features
 from penstock.sources.tfrecord.compression import compression_of
+from penstock.sources.tfrecord.feature_lists import has_lists
 from penstock.sources.tfrecord.features import Feature
 from penstock.sources.tfrecord.flow import Files, RecordFlow
 from penstock.sources.tfrecord.index import record_offsets
@@ -163,6 +164,13 @@ def inferred(files: Files, sample: Sample) -> Any:
     with closing(iter(sample)) as payloads:
         first = next(payloads, None)
         if first is not None:
+            if has_lists(first):
+                raise DataError(
+                    "its records are tf.train.SequenceExamples, whose lists are not inferred",
+                    file=file,
+                    cure="Name them: features={'frames': ps.SequenceFeature((3,), 'float32'), ...}, with the features "
+                    "of the context beside them; or raw=True for bytes.",
+                )
             try:
                 features = infer_features(itertools.chain([first], payloads))
             except ValueError as error:

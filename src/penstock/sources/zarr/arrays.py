@@ -4,6 +4,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FieldError, FileChangedError, FileError, MissingFileError
 from penstock.io.keys import Keys, open_keys
 from penstock.io.location import Location
+from penstock.shards.description import KEY, Description, parse_description
+from penstock.shards.layout import FieldLayout
 from penstock.sources.reading.chunked import (
     Chunked,
     Grid,
@@ -25,6 +28,7 @@ from penstock.sources.reading.chunked import (
     check_unchanged,
 )
 from penstock.sources.reading.file_rows import rows_of
+from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import (
     Part,
     Request,
@@ -39,6 +43,7 @@ from penstock.sources.zarr.direct import Means, direct_of, index_nbytes, means_o
 from penstock.sources.zarr.recipe import ShardRecipe
 from penstock.sources.zarr.sizes import WidthError, codecs_of, limits_of
 from penstock.sources.zarr.store import store_class
+from penstock.sources.zarr.varying import StoredArray, ZarrVarying
 
 _METADATA = ("zarr.json", ".zarray")
 _GROUP = {"zarr.json", ".zgroup"}
@@ -46,21 +51,49 @@ _GROUP = {"zarr.json", ".zgroup"}
 
 def open_format(locations: Sequence[Location], request: Request) -> Rows:
     """Return the arrays of stores; reads their metadata."""
-    opened = attempt_each(locations, lambda location: _open(location, locations, request), request)
-    return rows_of(*opened, request)
+    texts: list[Description | None] = []
+
+    def attempt(location: Location) -> Part:
+        part, text = _open(location, locations, request)
+        texts.append(text)
+        return part
+
+    good, parts = attempt_each(locations, attempt, request)
+    if request.fields is None and texts[0] is not None and not request.left_out:
+        # What `write` made has the nest that it was written with.
+        request = replace(request, fields=texts[0].nest_of(parts[0].leaves))
+    return rows_of(good, parts, request)
 
 
-def _open(location: Location, locations: Sequence[Location], request: Request) -> Part:
+def _open(
+    location: Location, locations: Sequence[Location], request: Request
+) -> tuple[Part, Description | None]:
     store = OpenStore(location)
+    text = store.description()
+    specs = {} if text is None else text.specs
+    layouts = {stem: FieldLayout(stem, spec) for stem, spec in specs.items()}
+
+    def leaf(name: str) -> Leaf:
+        layout = layouts.get(name)
+        if layout is None or layout.is_fixed:
+            return ZarrLeaf(store.array(name), name, location, locations, specs.get(name))
+        arrays = {}
+        for role, array in layout.arrays.items():
+            path = name + array.role
+            inner = ZarrLeaf(
+                store.array(path), path, location, locations, ArraySpec(array.shape, array.dtype)
+            )
+            arrays[role] = StoredArray(inner, path, array)
+        return ZarrVarying(layout, arrays, str(location), inner.how)
+
     try:
-        leaves, left_out = each_field(
-            store.names() if request.names is None else request.names,
-            lambda name: ZarrLeaf(store.array(name), name, location, locations),
-            request,
-        )
+        names = request.names
+        if names is None:
+            names = list(specs) or store.names()
+        leaves, left_out = each_field(names, leaf, request)
     finally:
         store.close()
-    return Part(str(location), dict(leaves), left_out)
+    return Part(str(location), dict(leaves), left_out), text
 
 
 class OpenStore:
@@ -80,6 +113,17 @@ class OpenStore:
         except Exception as error:
             self.close()
             raise _damaged(error, location) from error
+
+    def description(self) -> Description | None:
+        """Return what `write` said of the rows of a group; None if it made none, or arrays of it are gone."""
+        if isinstance(self.node, self.zarr.Array):
+            return None
+        text = parse_description(self.node.attrs.get(KEY))
+        if text is None:
+            return None
+        layouts = [FieldLayout(stem, spec) for stem, spec in text.specs.items()]
+        paths = [one.stem + array.role for one in layouts for array in one.arrays.values()]
+        return text if all(map(self._is_array, paths)) else None
 
     def names(self) -> list[str]:
         """Return the paths of all arrays."""
@@ -240,14 +284,25 @@ def field_of(array: Any, name: str, file: str) -> Field:
     return Field(ArraySpec(array.shape[1:], dtype))
 
 
+def _differs_in_byte_order(stored: ArraySpec, wanted: ArraySpec) -> bool:
+    """Return whether rows were written with another byte order: Zarr 3 has only that of the machine."""
+    mine, theirs = stored.numpy_dtype, wanted.numpy_dtype
+    return stored.shape == wanted.shape and mine != theirs and mine == theirs.newbyteorder("=")
+
+
 class ZarrChunks(Chunked):
     """One array, decoded a chunk (or a row of chunks) at a time: here, or by Zarr where a codec is not known here."""
 
     overhead = 3  # Chunks as they lie in the store, unpacked, and put together.
     decodes_in_place = True
 
-    def __init__(self, array: Any, name: str, file: str, key: Hashable) -> None:
+    def __init__(
+        self, array: Any, name: str, file: str, key: Hashable, wanted: ArraySpec | None = None
+    ) -> None:
         field = field_of(array, name, file)
+        self.stored_dtype = field.spec.numpy_dtype
+        if wanted is not None and _differs_in_byte_order(field.spec, wanted):
+            field = Field(wanted)
         chunks = tuple(max(1, int(size)) for size in array.chunks)
         grid = Grid(int(array.shape[0]), chunks[0])
         super().__init__(field, grid, file=file, key=key)
@@ -274,7 +329,10 @@ class ZarrChunks(Chunked):
         """Unpack chunks to where their rows are wanted."""
         rows = self.rows(context)
         if out.size:
-            rows.read(out, start)
+            values = out.view(self.stored_dtype)
+            rows.read(values, start)
+            if out.dtype != self.stored_dtype:
+                values.byteswap(inplace=True)
 
     def limit_index(self, nbytes: int) -> None:
         """Retain fewer indices of shards, but two at least."""
@@ -293,9 +351,14 @@ class ZarrLeaf(ZarrChunks):
     """An array of a store."""
 
     def __init__(
-        self, array: Any, name: str, location: Location, locations: Sequence[Location]
+        self,
+        array: Any,
+        name: str,
+        location: Location,
+        locations: Sequence[Location],
+        wanted: ArraySpec | None = None,
     ) -> None:
-        super().__init__(array, name, str(location), array_key(locations, name))
+        super().__init__(array, name, str(location), array_key(locations, name), wanted)
         self.location = location
         self.shape = array.shape
         self.how = f"Zarr version {array.metadata.zarr_format}, decoded a chunk at a time"
@@ -319,7 +382,7 @@ class _OpenArray:
         except BaseException:
             self.store.close()
             raise
-        if array.shape != leaf.shape or array.dtype != leaf.field.spec.dtype:
+        if array.shape != leaf.shape or array.dtype != leaf.stored_dtype:
             self.store.close()
             raise FileChangedError(
                 f"array {leaf.name!r} is not what it was when the dataset was built",

@@ -1,0 +1,1 @@
+"""WebDataset tars: files of one key that follow each other are a sample."""
