@@ -1,8 +1,9 @@
 """From what a user writes (a path, a list, a glob, a folder, a URL) to the files that it names."""
 
+import contextlib
 import copy
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -15,8 +16,10 @@ from penstock.io.selection import Selection
 
 if TYPE_CHECKING:
     from penstock.io.remote import listing as remote_listing
+    from penstock.io.remote import session as remote_session
 else:
-    remote_listing = lazy("penstock.io.remote.listing")  # It imports asyncio and ssl.
+    remote_listing = lazy("penstock.io.remote.listing")  # They import asyncio and ssl.
+    remote_session = lazy("penstock.io.remote.session")
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -84,9 +87,31 @@ def expand(
     return list(found.values())
 
 
+@contextlib.contextmanager
+def connected(
+    paths: PathLike | Iterable[PathLike], storage_options: Mapping[str, Any] | None
+) -> Iterator[None]:
+    """Keep the connections to URLs meanwhile: else each of their files would be opened over one of its own."""
+    with contextlib.ExitStack() as stack:
+        is_one = isinstance(paths, str | os.PathLike)
+        # A generator is left to whoever goes through it; that `paths` is wrong, `expand` says.
+        several = paths if isinstance(paths, list | tuple) else ()
+        urls = [one for one in ([paths] if is_one else several) if isinstance(one, str)]
+        for url in (one for one in urls if is_url(one) and _local_path(one) is None):
+            with contextlib.suppress(DataError):  # It is raised when the file is looked for.
+                session = remote_session.Session.share(url, _own_options(storage_options))
+                stack.callback(session.release)
+        yield
+
+
 def is_folder(paths: PathLike | Iterable[PathLike]) -> bool:
     """Return whether this is one path, of a folder on this machine; False where this user may not look."""
     return isinstance(paths, str | os.PathLike) and os.path.isdir(at_home(paths))  # noqa: PTH112
+
+
+def is_remote_folder(url: str, storage_options: Mapping[str, Any] | None) -> bool:
+    """Return whether a URL is that of a folder that can be listed, as far as this user may see."""
+    return remote_listing.is_remote_folder(url, _own_options(storage_options))
 
 
 def _own_options(options: object) -> Mapping[str, Any]:
