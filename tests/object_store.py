@@ -65,7 +65,7 @@ class Store:
     def get(self, key: str) -> bytes:
         return self.client().get_object(Bucket="bucket", Key=key)["Body"].read()
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def listed(self, prefix: str = "") -> list[str]:
         pages = self.client().get_paginator("list_objects_v2")
         found = pages.paginate(Bucket="bucket", Prefix=prefix)
         return [one["Key"] for page in found for one in page.get("Contents", ())]

@@ -61,7 +61,7 @@ def expand(
     >>> [file.name for file in expand([folder / "b.npy", folder / "*.npy"])]
     ['b.npy', 'a.npy']
     """
-    options = _own_options(storage_options)
+    options = own_options(storage_options)
     missed: list[DataError] | None = None if skipped is None else []
     selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
@@ -99,7 +99,7 @@ def connected(
         urls = [one for one in ([paths] if is_one else several) if isinstance(one, str)]
         for url in (one for one in urls if is_url(one) and _local_path(one) is None):
             with contextlib.suppress(DataError):  # It is raised when the file is looked for.
-                session = remote_session.Session.share(url, _own_options(storage_options))
+                session = remote_session.Session.share(url, own_options(storage_options))
                 stack.callback(session.release)
         yield
 
@@ -111,10 +111,16 @@ def is_folder(paths: PathLike | Iterable[PathLike]) -> bool:
 
 def is_remote_folder(url: str, storage_options: Mapping[str, Any] | None) -> bool:
     """Return whether a URL is that of a folder that can be listed, as far as this user may see."""
-    return remote_listing.is_remote_folder(url, _own_options(storage_options))
+    return remote_listing.is_remote_folder(url, own_options(storage_options))
 
 
-def _own_options(options: object) -> Mapping[str, Any]:
+def remote_target(path: PathLike) -> str:
+    """Return the URL that something is to be written to, or '' if `path` is one on this machine."""
+    text: object = os.fspath(path)
+    return text if isinstance(text, str) and text and _local_path(text) is None else ""
+
+
+def own_options(options: object) -> Mapping[str, Any]:
     """Return a copy, which later changes of the user's dict do not reach."""
     if options is None:
         return {}

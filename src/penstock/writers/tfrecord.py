@@ -1,7 +1,7 @@
 """write(format="tfrecord"): a folder of TFRecord files with a tf.train.Example for each row."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,9 +41,7 @@ def write(job: Job) -> None:
     check_target(job.path, overwrite=job.overwrite)
     with (
         atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
-        progress_bar(
-            job.path.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
-        ) as advance,
+        progress_bar(job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress) as advance,
     ):
         if job.engine == "ray":
             _write_on_ray(job, folder, advance)
@@ -55,7 +53,7 @@ def write(job: Job) -> None:
 def _write_rows(job: Job, encoder: "Encoder", folder: Path, advance: Advance) -> None:
     with (
         job.open_stream(None) as stream,
-        _Shards(folder, _ends(job), job.shards) as shards,
+        _Shards(folder, _ends(job), job.shards, finished=job.finished) as shards,
     ):
         for parcel in stream.parcels():
             data, offsets = encoder.encode(parcel.block, parcel.size)
@@ -194,9 +192,17 @@ class _Shards:
     """Files that rows are written to, one after the other."""
 
     def __init__(
-        self, folder: Path, ends: Iterator[int], count: int | None, *, name: str = ""
+        self,
+        folder: Path,
+        ends: Iterator[int],
+        count: int | None,
+        *,
+        name: str = "",
+        finished: Callable[[Path], None] | None = None,
     ) -> None:
         self.folder = folder
+        self.finished = finished
+        """Called with each file that is finished."""
         self.name = name
         """The name of the only file; if there may be others, they are numbered."""
         self.ends = ends
@@ -224,6 +230,8 @@ class _Shards:
 
     def _next(self) -> None:
         self._close()
+        if self.finished is not None:
+            self.finished(self.path)
         self.number += 1
         self.end = next(self.ends)
         self.file = self._open()

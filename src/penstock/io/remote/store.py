@@ -1,7 +1,6 @@
 """A folder behind a URL that is written to: objects by name, each of which appears whole or not at all."""
 
 import contextlib
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -81,28 +80,25 @@ class ObjectStore(Closing):
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object in one step, in place of one that was there."""
-        self._written(name, len(data), lambda path: self._ask("pipe_file", path, data))
+        self._written(name, lambda path: self._ask("pipe_file", path, data))
 
-    def put_json(self, name: str, lines: Iterable[Any]) -> None:
-        """Write an object with a line of JSON for each value."""
-        self.put(name, "".join(json.dumps(one) + "\n" for one in lines).encode())
-
-    def put_file(self, name: str, file: Path) -> None:
-        """Copy a file of this machine there; the object appears when all of it is there."""
+    def put_file(self, name: str, file: Path) -> Location:
+        """Copy a file of this machine there; the object appears when all of it is there. Returns what is there now."""
         size = file.stat().st_size
         more: dict[str, Any] = {}
         if self._session.is_s3:
             part = max(_PART_NBYTES, -(-size // _MOST_PARTS))
             more = {"chunksize": part, "max_concurrency": 2}
         self._written(
-            name, size, lambda path: self._ask("put_file", str(file), path, nbytes=size, **more)
+            name, lambda path: self._ask("put_file", str(file), path, nbytes=size, **more)
         )
+        return self._located(name, self._written(name, lambda path: self._ask("info", path)))
 
-    def _written(self, name: str, size: int, put: Callable[[str], Awaitable[Any]]) -> None:
+    def _written(self, name: str, put: Callable[[str], Awaitable[T]]) -> T:
         file = f"{self}/{name}"
         path = self._session.strip(f"{self.url}/{name}")
         try:
-            self._run(lambda: put(path), f"{self.url}/{name}")
+            return self._run(lambda: put(path), f"{self.url}/{name}")
         except FileError as error:
             raise _unwritten(error, file) from error
 
