@@ -43,6 +43,11 @@ class Report:
     skipped: tuple[str, ...] = ()
     """What was wrong with the first few of them and where they are; for functions, with tracebacks."""
 
+    net_nbytes: int = 0
+    """Bytes of its remote files that were read over the network while it was open."""
+    cache_nbytes: int = 0
+    """Bytes of them that came from the cache on this machine instead, by `remote_cache`."""
+
     @property
     def elements_per_second(self) -> float:
         """Batches (or rows, without `batch`) a second."""
@@ -75,6 +80,11 @@ class Report:
             f"  memory            peak {format_nbytes(self.peak_nbytes)} of a budget of "
             f"{format_nbytes(self.budget_nbytes)}, held by the consumer {format_nbytes(self.held_nbytes)}"
         )
+        if self.net_nbytes or self.cache_nbytes:
+            yield (
+                f"  remote files      {format_nbytes(self.net_nbytes)} over the network, "
+                f"{format_nbytes(self.cache_nbytes)} from the cache"
+            )
         for decision in self.decisions:
             yield f"  decided           {decision}"
         if self.num_skipped:

@@ -329,6 +329,8 @@ class Stream(Closing):
             decisions=self._engine.all_decisions(),
             num_skipped=self._engine.skipped.count,
             skipped=tuple(self._engine.skipped.first),
+            net_nbytes=0 if self._engine.traffic is None else self._engine.traffic.net_nbytes,
+            cache_nbytes=0 if self._engine.traffic is None else self._engine.traffic.cache_nbytes,
         )
 
     def close(self) -> None:
