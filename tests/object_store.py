@@ -1,6 +1,7 @@
 """A real S3 API on this machine: moto's server, on a thread, with faults on demand."""
 
 import contextlib
+import functools
 import logging
 import socket
 import struct
@@ -47,8 +48,9 @@ class Store:
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
+    @functools.cached_property
     def client(self) -> Any:
-        """Return a client of boto3's, which shares no code with s3fs."""
+        """A client of boto3's, which shares no code with s3fs; to make one takes 100 ms."""
         import boto3
 
         return boto3.client(
@@ -59,19 +61,27 @@ class Store:
             region_name="us-east-1",
         )
 
+    def clear(self) -> None:
+        """Remove all that is there: the state of moto is one a process."""
+        urllib.request.urlopen(f"{self.endpoint}/moto-api/reset", b"").close()
+        self.client.create_bucket(Bucket="bucket")
+        for one in self.faults.values():
+            one.clear()
+        self.requests.clear()
+
     def put(self, key: str, body: bytes) -> None:
-        self.client().put_object(Bucket="bucket", Key=key, Body=body)
+        self.client.put_object(Bucket="bucket", Key=key, Body=body)
 
     def get(self, key: str) -> bytes:
-        return self.client().get_object(Bucket="bucket", Key=key)["Body"].read()
+        return self.client.get_object(Bucket="bucket", Key=key)["Body"].read()
 
     def listed(self, prefix: str = "") -> list[str]:
-        pages = self.client().get_paginator("list_objects_v2")
+        pages = self.client.get_paginator("list_objects_v2")
         found = pages.paginate(Bucket="bucket", Prefix=prefix)
         return [one["Key"] for page in found for one in page.get("Contents", ())]
 
     def put_folder(self, folder: Path, prefix: str) -> None:
-        client = self.client()
+        client = self.client
         for path in folder.rglob("*"):
             if path.is_file():
                 key = f"{prefix}/{path.relative_to(folder)}"
@@ -126,10 +136,7 @@ def storing() -> Iterator[Store]:
 
 def _served(store: Store) -> Iterator[Store]:
     try:
-        # The state of moto is one a process: what another store left is removed.
-        urllib.request.urlopen(f"{store.endpoint}/moto-api/reset", b"").close()
-        store.client().create_bucket(Bucket="bucket")
-        store.requests.clear()
+        store.clear()
         yield store
     finally:
         store.close()

@@ -166,7 +166,7 @@ class Outlets:
                 )
             rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
         url = io_paths.remote_target(path)
-        target = local_path("path", "." if url else path)
+        target = local_path("path", "." if url else io_paths.local_target(path))
         job = writers.Job(
             self.node, self.options, target, rows, overwrite, progress, shards, engine
         )

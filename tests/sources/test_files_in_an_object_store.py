@@ -120,7 +120,7 @@ def test_credentials_and_the_endpoint_come_from_the_environment(
 
 def test_data_that_is_public_is_read_without_credentials(store: Store) -> None:
     body = npy(NUMBERS)
-    store.client().put_object(Bucket="bucket", Key="public.npy", Body=body, ACL="public-read")
+    store.client.put_object(Bucket="bucket", Key="public.npy", Body=body, ACL="public-read")
     options = {"endpoint_url": store.endpoint, "anon": True}
     ds = ps.from_files("s3://bucket/public.npy", storage_options=options)
     assert values(ds) == NUMBERS.tolist()
@@ -129,7 +129,7 @@ def test_data_that_is_public_is_read_without_credentials(store: Store) -> None:
 
 
 def test_lists_globs_and_prefixes_of_more_than_a_page_of_keys_are_found(store: Store) -> None:
-    client = store.client()
+    client = store.client
     for number in range(19):
         body = npy(np.array([number], np.int32))
         client.put_object(Bucket="bucket", Key=f"many/{number:04d}.npy", Body=body)
@@ -220,7 +220,7 @@ def test_an_object_that_changes_while_it_is_read_is_an_error(store: Store) -> No
     store.put("changing.npy", npy(np.arange(10)))
     with pytest.raises(ps.FileChangedError, match=r"changing.npy"):
         values(ds)
-    store.client().delete_object(Bucket="bucket", Key="changing.npy")
+    store.client.delete_object(Bucket="bucket", Key="changing.npy")
     with pytest.raises(ps.MissingFileError, match=r"changing.npy"):
         values(ds)
 

@@ -37,12 +37,7 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(RetryPolicy, "delays", lambda self: iter([0.0] * (self.num_attempts - 1)))
-    client = server.client()
-    for key in server.listed():
-        client.delete_object(Bucket="bucket", Key=key)
-    for one in server.faults.values():
-        one.clear()
-    server.requests.clear()
+    server.clear()
     return server
 
 
@@ -285,12 +280,12 @@ def test_of_two_that_write_to_one_place_the_first_gives_up(store: Store, format:
 def test_a_process_that_is_really_killed_is_gone_on_from(store: Store, tmp_path: Path) -> None:
     program = (
         "import os, sys, numpy as np, penstock as ps\n"
-        "from penstock.shards.stored import StoredShards\n"
-        "record = StoredShards.record\n"
+        "from penstock.shards.remote_folder import RemoteFolder\n"
+        "record = RemoteFolder.record\n"
         "def dying(self, shard, cursor=None):\n"
         "    record(self, shard, cursor)\n"
         "    if len(self.finished) == 2: os.kill(os.getpid(), 9)\n"
-        "StoredShards.record = dying\n"
+        "RemoteFolder.record = dying\n"
         "ds = ps.from_arrays({'y': np.arange(50)}).with_options(scratch=sys.argv[1])\n"
         "ds.write('s3://bucket/out', shard_rows=20)\n"
     )
@@ -312,3 +307,41 @@ def test_a_job_does_not_show_its_options(store: Store) -> None:
     job = Job(ds.node, ds.options, Path("x"), url="s3://b/x", storage_options=store.options)
     assert SECRET not in repr(job)
     assert pickle.loads(pickle.dumps(dict(job.storage_options))) == store.options
+
+
+def test_names_may_have_any_character(store: Store) -> None:
+    for url in ("s3://bucket/a b/ü#x", "s3://bucket/50%/+&=@x"):
+        ps.from_arrays(NUMBERS).write(url)
+        assert numbers(ps.from_files(url)) == [*range(50)]
+    with pytest.raises(ValueError, match=r"must not have \* or \? in it.*takes that for a pattern"):
+        ps.from_arrays(NUMBERS).write("s3://bucket/what?*")
+
+
+def test_urls_that_are_none_are_refused(store: Store) -> None:
+    ds = ps.from_arrays(NUMBERS)
+    with pytest.raises(ps.WriteError, match="names no place to write to"):
+        ds.write("s3://")
+    with pytest.raises(ValueError, match="must be given as a str"):
+        ds.write(Path("s3://bucket/out"))
+    with pytest.raises(ps.WriteError, match="this is an object, not a folder"):
+        store.put("x.npy", b"mine")
+        ds.write("s3://bucket/x.npy")
+
+
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    ps.from_arrays(NUMBERS).write(f"file://{tmp_path}/out")
+    assert numbers(ps.from_files(tmp_path / "out")) == [*range(50)]
+
+
+@pytest.mark.parametrize("format", ["npy", "tfrecord"])
+def test_other_stores_of_fsspec_are_written_to_by_the_same_code(format: str) -> None:
+    import fsspec
+
+    opened = ps.from_files if format == "npy" else ps.from_tfrecord
+    try:
+        ps.from_arrays(NUMBERS).write("memory://penstock/out", format=format, shard_rows=20)
+        assert numbers(opened("memory://penstock/out")) == [*range(50)]
+        with pytest.raises(ps.TargetExistsError):
+            ps.from_arrays(NUMBERS).write("memory://penstock/out", format=format)
+    finally:
+        fsspec.filesystem("memory").rm("/penstock", recursive=True)

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -22,6 +23,7 @@ else:
     remote_session = lazy("penstock.io.remote.session")
 
 PathLike: TypeAlias = str | os.PathLike[str]
+_CUT_URL = re.compile(r"(s3a?|gc?s|az|abfss?|hf|https?|memory):/[^/]")
 
 
 def expand(
@@ -117,7 +119,19 @@ def is_remote_folder(url: str, storage_options: Mapping[str, Any] | None) -> boo
 def remote_target(path: PathLike) -> str:
     """Return the URL that something is to be written to, or '' if `path` is one on this machine."""
     text: object = os.fspath(path)
-    return text if isinstance(text, str) and text and _local_path(text) is None else ""
+    if not isinstance(text, str) or not text:
+        return ""
+    if not isinstance(path, str) and _CUT_URL.match(text):
+        raise ValueError(
+            f"a URL must be given as a str, since a Path takes a slash out of it: got {text!r}."
+        )
+    return text if _local_path(text) is None else ""
+
+
+def local_target(path: PathLike) -> PathLike:
+    """Return the path that a file:// URL means; any other path as it is."""
+    is_one = isinstance(path, str) and path.startswith(("file://", "local://"))
+    return _local_path(str(path)) or path if is_one else path
 
 
 def own_options(options: object) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ MAX_SHARDS = 128  # If the number of rows is known. A stream has a reader for ea
 
 
 class Filled(Protocol):
-    """A folder that is being filled: here (`ShardFolder`), or behind a URL (`StoredShards`)."""
+    """A folder that is being filled: here (`ShardFolder`), or behind a URL (`RemoteFolder`)."""
 
     @property
     def finished(self) -> dict[int, ShardRecord]:

@@ -25,6 +25,7 @@ from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
 from penstock.shards.layout import FieldLayout, layouts_of
 from penstock.shards.manifest import row_to_json
 from penstock.shards.ownership import check_target, discard, discard_records
+from penstock.shards.remote_folder import RemoteFolder
 from penstock.shards.sequence import (
     SHARD_NBYTES,
     ShardSequence,
@@ -33,7 +34,6 @@ from penstock.shards.sequence import (
     fixed_nbytes,
     is_cut_by_nbytes,
 )
-from penstock.shards.stored import StoredShards
 from penstock.shards.writing import ShardRecord, ShardWriter
 from penstock.writers import on_ray, to_store
 from penstock.writers.job import Job
@@ -94,7 +94,7 @@ def _write_to_store(job: Job) -> None:
     """Write all rows behind a URL: shard after shard, the manifest last; the same call goes on after a kill."""
     with to_store.staged(job) as (store, staging):
         layouts, run_rows = _layouts(job.node), run_rows_of(job.node.fields)
-        folder = StoredShards(store, staging, layouts, run_rows)
+        folder = RemoteFolder(store, staging, layouts, run_rows)
         try:
             folder.open(partial(_head, job), changes_of_heads)
             if folder.started_over:
@@ -116,11 +116,11 @@ def _head(job: Job) -> Head:
     return head_of(made, row_to_json(job.node.structure, layouts), layouts)
 
 
-def _what_is_left(folder: ShardFolder | StoredShards) -> str:
+def _what_is_left(folder: ShardFolder | RemoteFolder) -> str:
     doubt = doubts(folder.head["made_from"])
     if doubt:
         return f"The same call starts over, since {doubt}."
-    where = folder.store if isinstance(folder, StoredShards) else folder.path
+    where = folder.store if isinstance(folder, RemoteFolder) else folder.path
     return (
         f"{len(folder.finished)} finished shards are kept in {where}: the same call goes on "
         "from there. Remove that folder to start over."
@@ -139,7 +139,7 @@ def _shard_rows(job: Job) -> Any:
     return job.shard_rows or [default_shard_rows(job.node)]
 
 
-def _write_rows(job: Job, folder: ShardFolder | StoredShards) -> None:
+def _write_rows(job: Job, folder: ShardFolder | RemoteFolder) -> None:
     if any(isinstance(cursor, dict) and _ROW in cursor for cursor in folder.cursors.values()):
         warn_user(
             'write starts over: without engine="ray", this flow can\'t go on after finished shards.'

@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.errors import FileError, TargetExistsError, WriteError
 from penstock.io.atomic import remove_leftovers, temporary_folder
+from penstock.io.location import Location
 from penstock.io.remote.store import ObjectStore
 from penstock.shards import journal
 from penstock.shards.manifest import MAX_NBYTES
@@ -25,6 +26,12 @@ _FILES, _OWNER = "files", "owner"
 
 def check(job: Job) -> None:
     """Raise if what is asked for can't be done behind a URL."""
+    signs = sorted(set(job.url) & set("*?["))
+    if signs:
+        raise ValueError(
+            f"a URL to write to must not have {' or '.join(signs)} in it, got {job.url}: "
+            "from_files takes that for a pattern."
+        )
     if job.overwrite:
         raise ValueError(
             "overwrite=True is for folders on this machine: an object store can't exchange two folders in one step. "
@@ -70,8 +77,8 @@ class SentFiles:
         self.store = store
         self._owner = secrets.token_hex(16)
         self._is_ours = False
-        self._sent: dict[str, tuple[int, str | None] | None] = {}
-        """The size and version of each file; None for those that are not there yet."""
+        self._sent: dict[str, Location | None] = {}
+        """Each file as it was when it had been sent; None for those that are not there yet."""
 
     def begin(self) -> None:
         """Say that the folder is not finished; remove what a killed write left, and nothing else."""
@@ -111,7 +118,7 @@ class SentFiles:
         found = self.store.put_file(name, path)
         if found.size != path.stat().st_size:
             raise self._changed(name)
-        self._sent[name] = (found.size, found.etag)
+        self._sent[name] = found
         path.unlink()
 
     def _list(self, names: Iterable[str]) -> None:
@@ -140,7 +147,7 @@ class SentFiles:
         self._check_owner()
         found = self.store.names()
         for name, sent in self._sent.items():
-            if name not in found or (found[name].size, found[name].etag) != sent:
+            if sent is None or not self.store.is_same(sent, found.get(name)):
                 raise self._changed(name)
         self.store.remove([journal.NAME])
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,13 @@ def locate(url: str, info: Mapping[str, Any]) -> Location:
         cure = "Copy it to a local disk first."
         problem = "the storage does not say how large it is"
         raise DataError(problem, file=without_secrets(url), cure=cure)
-    versions = (str(info[key]) for key in _VERSION_KEYS if info.get(key))
+    versions = (_text(info[key]) for key in _VERSION_KEYS if info.get(key))
     return Location(url, size, etag=next(versions, None))
+
+
+def _text(version: Any) -> str:
+    """Return a version as text: some file systems have a time as a number in listings, and as an object elsewhere."""
+    return str(version.timestamp() if isinstance(version, datetime) else version)
 
 
 async def fetch(

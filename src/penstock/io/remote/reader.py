@@ -68,16 +68,22 @@ class RemoteReader(Closing):
             pieces = [(one.offset, writable_bytes(one.buffer)) for one in ranges]
             for offset, piece in pieces:
                 check_range(self.location, offset, piece.size)
-            CachedReads(kept, self._fetch_ranges, watchers).read(pieces)
+            CachedReads(kept, self._fetch_apart, watchers).read(pieces)
         if cells is None:
             return None
         return cells.sums(
             [one.offset for one in ranges], [writable_bytes(one.buffer) for one in ranges]
         )
 
-    def _fetch_ranges(self, ranges: Sequence[Range], watchers: Sequence[Traffic]) -> None:
+    def _fetch_apart(self, ranges: Sequence[Range], watchers: Sequence[Traffic]) -> None:
+        """Do so without reading over gaps: what is in them may be kept on this machine."""
+        self._fetch_ranges(ranges, watchers, gap=0)
+
+    def _fetch_ranges(
+        self, ranges: Sequence[Range], watchers: Sequence[Traffic], *, gap: int = MAX_GAP
+    ) -> None:
         """Fill each range's buffer over the network."""
-        groups = coalesce(ranges, gap=MAX_GAP, limit=MAX_JOINED)
+        groups = coalesce(ranges, gap=gap, limit=MAX_JOINED)
         for group in groups:
             check_range(self.location, group.start, group.stop - group.start)
 

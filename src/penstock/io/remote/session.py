@@ -23,9 +23,8 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 
 # What to install for a protocol that fsspec has no code of its own for.
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
 _PACKAGES |= {"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
-_EXTRAS = dict.fromkeys(s3.PROTOCOLS, "s3")
 
 _PAGE_NBYTES = 32 << 20  # A page of links; those of a million files take about this much.
 
@@ -197,6 +196,8 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
     fsspec = require("fsspec", purpose, "remote")
     if protocol in ("http", "https"):
         require("aiohttp", purpose, "remote")
+    if protocol in s3.PROTOCOLS:
+        require("s3fs", purpose, "s3")
     try:
         if target != protocol:
             return fsspec.core.url_to_fs(target, **options)[0]
@@ -214,8 +215,7 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
         return fs  # noqa: TRY300  # What is above may raise all of these.
     except ImportError as error:
         package = _PACKAGES.get(protocol)
-        extra = f"'penstock[{_EXTRAS[protocol]}]'" if protocol in _EXTRAS else package
-        cure = f"needs {package}: pip install {extra}" if package else f"failed: {error}"
+        cure = f"needs {package}: pip install {package}" if package else f"failed: {error}"
         raise ImportError(f"{purpose} {cure}", name=package) from error
     except FileNotFoundError as error:  # Of an archive that a chain leads through.
         raise MissingFileError("there is no such file", file=file, cure="Check the URL.") from error

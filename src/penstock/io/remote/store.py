@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 from penstock.core.closing import Closing
 from penstock.errors import FileError, MissingFileError, WriteError
 from penstock.io.location import Location, without_secrets
-from penstock.io.open import open_reader
-from penstock.io.reader import read_bytes
 from penstock.io.remote import objects, s3
 from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session, gather_limited
@@ -29,6 +27,9 @@ class ObjectStore(Closing):
         self, url: str, storage_options: Mapping[str, Any], *, retry: RetryPolicy | None = None
     ) -> None:
         self.url = url.rstrip("/")
+        if not url.partition("://")[2].strip("/"):
+            cure = "Write it as in s3://bucket/prefix."
+            raise WriteError("this URL names no place to write to", file=url, cure=cure)
         self._policy = retry or RetryPolicy()
         self._session = Session.share(self.url, storage_options)
         self._options = storage_options
@@ -65,16 +66,24 @@ class ObjectStore(Closing):
         found = objects.locate(f"{self.url}/{name}", info)
         return Location(found.url, found.size, etag=found.etag, storage_options=self._options)
 
+    def is_same(self, before: Location, now: Location | None) -> bool:
+        """Return whether what is listed now is what was there before."""
+        if now is None or before.size != now.size:
+            return False
+        # Other file systems state versions in one way in listings, and in another of single files.
+        return not self._session.is_s3 or before.etag == now.etag
+
     def read(self, name: str, *, most: int) -> bytes | None:
         """Return an object's bytes, or None if it is not there, or larger than `most`."""
         path = self._session.strip(f"{self.url}/{name}")
         try:
             info = self._run(lambda: self._ask("info", path), f"{self.url}/{name}")
-            found = self._located(name, info)
-            if found.size > most:
-                return None
-            with open_reader(found) as reader:
-                return read_bytes(reader, 0, found.size)
+            size = self._located(name, info).size
+            if not 0 < size <= most:
+                return b"" if size == 0 else None
+            part = {"start": 0, "end": size, "nbytes": size}
+            found = self._run(lambda: self._ask("cat_file", path, **part), f"{self.url}/{name}")
+            return bytes(found)
         except (MissingFileError, IsADirectoryError):
             return None
 

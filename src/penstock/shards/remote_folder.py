@@ -28,7 +28,7 @@ _SELDOM = (
 )
 
 
-class StoredShards:
+class RemoteFolder:
     """A folder behind a URL that this process fills, until it is closed."""
 
     def __init__(
@@ -48,8 +48,8 @@ class StoredShards:
         self._journal = Journal({})
         self._num_listed = 0
         """How many finished shards the journal there lists."""
-        self._versions: dict[str, str | None] = {}
-        """Which version of each file is there, of those that this process sent or found."""
+        self._sent: dict[str, Location] = {}
+        """The files that this process sent or found, as they were then."""
         self._is_open = False
 
     @property
@@ -115,7 +115,7 @@ class StoredShards:
         self.finished.update(good)
         self.cursors.update((number, before.cursors[number]) for number in good)
         kept = {name for shard in good.values() for name in shard.files}
-        self._versions = {name: found[name].etag for name in kept}
+        self._sent = {name: found[name] for name in kept}
         return kept
 
     def shard(self, number: int, start: int) -> ShardWriter:
@@ -128,7 +128,7 @@ class StoredShards:
         try:
             self._check_owner()  # First: else shards of whoever came next would be written over.
             for name in record.files:
-                self._versions[name] = self.store.put_file(name, self._staging / name).etag
+                self._sent[name] = self.store.put_file(name, self._staging / name)
         finally:
             for name in record.files:
                 (self._staging / name).unlink(missing_ok=True)
@@ -144,8 +144,8 @@ class StoredShards:
         found = self.store.names()
         for shard in shards:
             for name, one in shard.files.items():
-                now = found.get(name)
-                if now is None or (now.size, now.etag) != (one.nbytes, self._versions[name]):
+                sent = self._sent[name]
+                if sent.size != one.nbytes or not self.store.is_same(sent, found.get(name)):
                     raise self._taken(f"{name!r} is not what was written")
         whole = Manifest(self.head["row"], self.layouts, shards, self.head["made_from"])
         self.store.put(manifest.NAME, whole.to_json())
