@@ -75,8 +75,8 @@ OLDEST := .venv-oldest/bin/python
 	$(OLDEST) -m pip install --quiet --upgrade pip
 	$(OLDEST) -m pip install --quiet torch==2.13.0
 	$(OLDEST) tests/oldest_versions.py > $@.new
-	$(OLDEST) -m pip install --quiet --requirement $@.new google-crc32c hypothesis pytest pytest-timeout pytest-xdist \
-	  scipy scikit-build-core nanobind cmake ninja
+	$(OLDEST) -m pip install --quiet --requirement $@.new google-crc32c hypothesis 'moto[server]' pytest \
+	  pytest-timeout pytest-xdist scipy scikit-build-core nanobind cmake ninja
 	$(OLDEST) -m pip install --quiet --no-deps 'tf_keras==2.18.*'
 	mv $@.new $@
 

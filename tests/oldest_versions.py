@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
-TOOLS = {"google-crc32c", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "scipy"}
+TOOLS = {"google-crc32c", "hypothesis", "moto", "pytest", "pytest-timeout", "pytest-xdist", "scipy"}
 APART = {"ray"}  # It is no format, and Keras does not use it.
 REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[([a-z0-9_,-]+)\])?(?:>=([0-9.]+))?")
 

@@ -377,6 +377,7 @@ class Dataset(Regrouping):
         scratch: "PathLike | None" = None,
         on_error: Literal["raise", "skip"] | None = None,
         max_errors: int | None = None,
+        remote_cache: int | str | None = None,
     ) -> "Dataset":
         """Say how the whole chain runs, wherever this stands in it; of two calls the last one wins.
 
@@ -388,11 +389,15 @@ class Dataset(Regrouping):
             processes: How many run the functions of `map` and `filter`; 0 runs them on threads. By
                 default measured: a function that holds the interpreter lock goes to processes.
             retries: How often a block is tried again when such a process dies.
-            scratch: The folder for what `shuffle(exact=True)` writes; by default the temporary one.
+            scratch: The folder for what `shuffle(exact=True)` writes, and shards on their way to a URL; by default
+                the temporary one. The cache of remote files is in it, too, if it is given.
             on_error: "skip" skips bad rows, and counts and lists them in the report. What can have bad rows
                 is then read forward, without a length.
             max_errors: How many errors may be skipped (a chunk or file that can't be read is one); the
                 next is raised.
+            remote_cache: The most bytes of files behind URLs that are kept on this machine, like "50GB"; 0 is none,
+                which is the default. A fixed part of the blocks is kept, as many as fit, in the user's cache directory
+                or under `scratch`, for the next epoch and for other processes; docs/object_stores.md tells more.
 
         >>> import numpy as np, penstock as ps
         >>> ps.from_arrays(np.arange(3)).with_options(memory="16MB").explain().budget_nbytes
@@ -407,6 +412,7 @@ class Dataset(Regrouping):
             scratch=scratch,
             on_error=on_error,
             max_errors=max_errors,
+            remote_cache=remote_cache,
         )
         node = self.node if on_error is None else self.node.with_errors(on_error)
         return Dataset(node, self.options.updated(options))

@@ -18,12 +18,14 @@ from penstock.stages.mix import Mixing, mixed
 from penstock.stages.zip import zipped
 
 if TYPE_CHECKING:
+    from penstock.io import paths as io_paths
     from penstock.io.paths import PathLike
     from penstock.sources import files, generator
     from penstock.sources.files import FormatName
     from penstock.sources.tfrecord import rows as tfrecord
 else:
     # A program uses one or two of them: `import penstock` does not wait for the others.
+    io_paths = lazy("penstock.io.paths")
     files = lazy("penstock.sources.files")
     generator = lazy("penstock.sources.generator")
     tfrecord = lazy("penstock.sources.tfrecord.rows")
@@ -184,24 +186,23 @@ def from_files(
         )
         return zip(
             {
-                name: from_files(
-                    one, storage_options=storage_options, verify=verify, **each[name]
-                )
+                name: from_files(one, storage_options=storage_options, verify=verify, **each[name])
                 for name, one in paths.items()
             }
         )
-    node = files.open_files(
-        paths,
-        fields,
-        format=format,
-        spec=spec,
-        size=size,
-        storage_options=storage_options,
-        on_error=on_error,
-        verify=verify,
-        separator=separator,
-        decimal=decimal,
-    )
+    with io_paths.connected(paths, storage_options):
+        node = files.open_files(
+            paths,
+            fields,
+            format=format,
+            spec=spec,
+            size=size,
+            storage_options=storage_options,
+            on_error=on_error,
+            verify=verify,
+            separator=separator,
+            decimal=decimal,
+        )
     return Dataset(node, Options())
 
 
@@ -262,15 +263,16 @@ def from_tfrecord(
     >>> [batch["x"].tolist() for batch in ds.batch(4)]
     [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
-    node = tfrecord.open_tfrecord(
-        paths,
-        features,
-        compression=compression,
-        verify=verify,
-        raw=raw,
-        index=index,
-        storage_options=storage_options,
-    )
+    with io_paths.connected(paths, storage_options):
+        node = tfrecord.open_tfrecord(
+            paths,
+            features,
+            compression=compression,
+            verify=verify,
+            raw=raw,
+            index=index,
+            storage_options=storage_options,
+        )
     return Dataset(node, Options())
 
 

@@ -1,7 +1,8 @@
 """Where the rows of a dataset go: a loop, a folder, a number, or a framework."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.core import idle
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from penstock.feeds.keras.pydataset import PyDatasetFeed
     from penstock.feeds.tf.feed import TfFeed
     from penstock.feeds.torch.feed import TorchFeed
+    from penstock.io import paths as io_paths
     from penstock.io.paths import PathLike
 else:
-    writers = lazy("penstock.writers")  # What most programs never use.
+    io_paths = lazy("penstock.io.paths")  # What most programs never use.
+    writers = lazy("penstock.writers")
 
 T = TypeVar("T")
 
@@ -122,6 +125,7 @@ class Outlets:
         overwrite: bool = False,
         progress: bool | None = None,
         engine: Literal["local", "ray"] = "local",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Write all rows of epoch 0 to a folder, which appears when it is whole.
 
@@ -129,7 +133,8 @@ class Outlets:
         for each task.
 
         Args:
-            path: The folder to make.
+            path: The folder to make, or the URL of one in an object store: `s3://bucket/prefix`. There its files appear
+                one by one, and it can be read once the last is there; docs/object_stores.md tells more.
             format: "npy" makes plain `.npy` shards and a `manifest.json`; `from_files(path)` reads them
                 back with the nest they had. After an interruption the same call goes on after the last
                 finished shard, if files, arrays and functions are proven to be the same; else it starts
@@ -148,6 +153,7 @@ class Outlets:
             engine: "local" writes in this process. "ray" writes the same bytes by tasks of Ray, a shard each: on the
                 Ray that is initialised here or running, else on a local one. `path` must be one that all nodes share,
                 and the rows must have random access; docs/cluster.md tells more.
+            storage_options: What fsspec needs to know to write to a URL, such as credentials; never printed.
 
         >>> import numpy as np, penstock as ps, tempfile
         >>> folder = tempfile.mkdtemp() + "/out"
@@ -166,10 +172,13 @@ class Outlets:
                     "shards needs a dataset with a length, and no shard_rows: one follows from the other."
                 )
             rows = max(1, -(-self.node.num_rows // whole_number("shards", shards, least=1)))
-        target = local_path("path", path)
+        url = io_paths.remote_target(path)
+        target = local_path("path", "." if url else io_paths.local_target(path))
         job = writers.Job(
             self.node, self.options, target, rows, overwrite, progress, shards, engine
         )
+        if url:
+            job = replace(job, url=url, storage_options=io_paths.own_options(storage_options))
         writers.write(job, format)
 
     @teaching

@@ -241,7 +241,7 @@ def test_memory_urls_are_listed():
             "aiohttp",
             "reading https:// needs aiohttp: pip install 'penstock[r",
         ),
-        ("s3://bucket/x.npy", "s3fs", "reading s3:// needs s3fs: pip install s3fs"),
+        ("s3://bucket/x.npy", "s3fs", "reading s3:// needs s3fs: pip install 'penstock[s3]'"),
     ],
 )
 def test_a_missing_package_is_named_with_the_command(url, package, message, monkeypatch):

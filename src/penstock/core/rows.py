@@ -191,6 +191,10 @@ class Node(ABC):
         for one in self.locations:
             yield Evidence(f"file {one.name}", one.identity, "file")
 
+    def files_read(self) -> Iterator[FileVersion]:
+        """Yield all files that reading the rows takes; inputs not included."""
+        yield from self.locations
+
     def cache_nbytes(self) -> dict[int, int]:
         """Return the bytes of each cache in memory that has to be filled yet, by the id of its store.
 

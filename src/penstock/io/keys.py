@@ -13,9 +13,9 @@ from penstock.core import forking
 from penstock.errors import DataError, FileChangedError, StreamClosedError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
-from penstock.io.open import open_reader
 from penstock.io.reader import Bytes, short_read
 from penstock.io.remote import objects
+from penstock.io.remote.reader import RemoteReader
 from penstock.io.remote.reader import stat as remote_stat
 from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session
@@ -132,6 +132,7 @@ class RemoteKeys:
 
     def __init__(self, location: Location) -> None:
         self.root = location.url.rstrip("/")
+        self._under = location.url
         self.num_missing = 0
         self._reads = _Reads()
         self._policy = RetryPolicy()
@@ -168,7 +169,7 @@ class RemoteKeys:
         begin, end = _span(found.size, start, stop, most, without_secrets(url))
         data = room(end - begin)
         if data.size:
-            with open_reader(found) as reader:
+            with RemoteReader(found, under=self._under) as reader:
                 reader.read_into(data, begin)
         return data
 

@@ -111,6 +111,21 @@ def _may_live(name: str, *, by_name_only: bool) -> bool:
     return _start_time(pid) == start
 
 
+def process_mark() -> str:
+    """Return what tells this process from all others, of other boots and containers, too: fit for a file's name."""
+    pid = os.getpid()
+    return f"{pid}-{_start_time(pid)}-{_process_space()}"
+
+
+def mark_lives(mark: str) -> bool:
+    """Return whether the process with this mark lives, or may live: in another container, nobody can tell."""
+    try:
+        pid, start, space = mark.split("-")
+        return space != _process_space() or _start_time(int(pid)) == int(start)
+    except ValueError:
+        return False
+
+
 def _start_time(pid: int) -> int:
     """Return when a process started, in ticks since boot; -1 if there is no such process."""
     try:

@@ -15,6 +15,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # as well, so that only one before a scheme counts.
 _CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 
+# Names of objects there may have ? and # in them, and no secret: credentials are never part of these URLs.
+_PLAIN = ("s3", "s3a", "gs", "gcs")
+
 
 def is_url(path: str) -> bool:
     """Return whether `path` is a URL rather than a local path.
@@ -48,6 +51,8 @@ def without_secrets(url: str) -> str:
 
 def _public(link: str) -> str:
     if not _SCHEME.match(link):
+        return link
+    if link.partition("://")[0] in _PLAIN:
         return link
     try:
         parts = urlsplit(link)

@@ -1,8 +1,10 @@
 """From what a user writes (a path, a list, a glob, a folder, a URL) to the files that it names."""
 
+import contextlib
 import copy
 import os
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -15,10 +17,13 @@ from penstock.io.selection import Selection
 
 if TYPE_CHECKING:
     from penstock.io.remote import listing as remote_listing
+    from penstock.io.remote import session as remote_session
 else:
-    remote_listing = lazy("penstock.io.remote.listing")  # It imports asyncio and ssl.
+    remote_listing = lazy("penstock.io.remote.listing")  # They import asyncio and ssl.
+    remote_session = lazy("penstock.io.remote.session")
 
 PathLike: TypeAlias = str | os.PathLike[str]
+_CUT_URL = re.compile(r"(s3a?|gc?s|az|abfss?|hf|https?|memory):/[^/]")
 
 
 def expand(
@@ -58,7 +63,7 @@ def expand(
     >>> [file.name for file in expand([folder / "b.npy", folder / "*.npy"])]
     ['b.npy', 'a.npy']
     """
-    options = _own_options(storage_options)
+    options = own_options(storage_options)
     missed: list[DataError] | None = None if skipped is None else []
     selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
@@ -84,12 +89,52 @@ def expand(
     return list(found.values())
 
 
+@contextlib.contextmanager
+def connected(
+    paths: PathLike | Iterable[PathLike], storage_options: Mapping[str, Any] | None
+) -> Iterator[None]:
+    """Keep the connections to URLs meanwhile: else each of their files would be opened over one of its own."""
+    with contextlib.ExitStack() as stack:
+        is_one = isinstance(paths, str | os.PathLike)
+        # A generator is left to whoever goes through it; that `paths` is wrong, `expand` says.
+        several = paths if isinstance(paths, list | tuple) else ()
+        urls = [one for one in ([paths] if is_one else several) if isinstance(one, str)]
+        for url in (one for one in urls if is_url(one) and _local_path(one) is None):
+            with contextlib.suppress(DataError):  # It is raised when the file is looked for.
+                session = remote_session.Session.share(url, own_options(storage_options))
+                stack.callback(session.release)
+        yield
+
+
 def is_folder(paths: PathLike | Iterable[PathLike]) -> bool:
     """Return whether this is one path, of a folder on this machine; False where this user may not look."""
     return isinstance(paths, str | os.PathLike) and os.path.isdir(at_home(paths))  # noqa: PTH112
 
 
-def _own_options(options: object) -> Mapping[str, Any]:
+def is_remote_folder(url: str, storage_options: Mapping[str, Any] | None) -> bool:
+    """Return whether a URL is that of a folder that can be listed, as far as this user may see."""
+    return remote_listing.is_remote_folder(url, own_options(storage_options))
+
+
+def remote_target(path: PathLike) -> str:
+    """Return the URL that something is to be written to, or '' if `path` is one on this machine."""
+    text: object = os.fspath(path)
+    if not isinstance(text, str) or not text:
+        return ""
+    if not isinstance(path, str) and _CUT_URL.match(text):
+        raise ValueError(
+            f"a URL must be given as a str, since a Path takes a slash out of it: got {text!r}."
+        )
+    return text if _local_path(text) is None else ""
+
+
+def local_target(path: PathLike) -> PathLike:
+    """Return the path that a file:// URL means; any other path as it is."""
+    is_one = isinstance(path, str) and path.startswith(("file://", "local://"))
+    return _local_path(str(path)) or path if is_one else path
+
+
+def own_options(options: object) -> Mapping[str, Any]:
     """Return a copy, which later changes of the user's dict do not reach."""
     if options is None:
         return {}

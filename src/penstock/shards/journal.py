@@ -82,6 +82,11 @@ def read_journal(folder: Path) -> Journal | None:
         text = read_whole(folder / NAME, most=MAX_NBYTES)
     except (OSError, ValueError):  # ValueError: a path with a null byte in it.
         return None
+    return parse_journal(text)
+
+
+def parse_journal(text: bytes) -> Journal | None:
+    """Return the journal that a text holds, without lines that are cut off or damaged; None if it is none of ours."""
     first, *lines = text.split(b"\n")
     try:
         head = json.loads(first)

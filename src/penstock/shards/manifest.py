@@ -58,6 +58,11 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest in one step: from now on the folder is whole."""
+        with atomic_file(folder / NAME, replace=True) as file:
+            file.write(self.to_json())
+
+    def to_json(self) -> bytes:
+        """Return the text of the manifest."""
         value = {
             "format": FORMAT,
             "version": VERSION,
@@ -67,8 +72,7 @@ class Manifest:
             "shards": [shard_to_json(shard) for shard in self.shards],
             "made_from": self.made_from,
         }
-        with atomic_file(folder / NAME, replace=True) as file:
-            file.write(json.dumps(value, indent=1).encode())
+        return json.dumps(value, indent=1).encode()
 
 
 def row_to_json(structure: Structure, layouts: Sequence[FieldLayout]) -> Any:

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.core.arguments import at_home
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
 from penstock.core.spec import plain_dtype
-from penstock.errors import DataError
+from penstock.errors import AccessError, DataError, MissingFileError
 from penstock.io.formats.npy_header import header_of
 from penstock.io.local.page_cache import page_cache_room
-from penstock.io.location import Location
+from penstock.io.location import Location, is_url
 from penstock.io.open import open_reader
-from penstock.io.paths import PathLike, expand
+from penstock.io.paths import PathLike, expand, is_remote_folder
 from penstock.io.reader import read_bytes
 from penstock.shards import journal
 from penstock.shards.layout import CHECKS, FieldLayout
@@ -41,6 +42,8 @@ def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> File
     if not isinstance(paths, str | os.PathLike):
         return None
     text = os.fspath(paths)
+    if is_url(text) and not os.path.lexists(text):
+        return _open_remote(text, request)
     folder = str(at_home(text))
     if text.rpartition("/")[2] == NAME:
         folder = text.rpartition("/")[0] or "."
@@ -53,6 +56,22 @@ def open_written(paths: PathLike | Iterable[PathLike], request: Request) -> File
             )
         return None
     manifest = read_manifest(folder, request.storage_options)
+    return open_rows(folder, manifest, request)
+
+
+def _open_remote(url: str, request: Request) -> FileRows | None:
+    """Return the rows of a folder behind a URL; None if it has no manifest."""
+    folder = url.rstrip("/")
+    if folder.rpartition("/")[2] == NAME:
+        folder = folder.rpartition("/")[0]
+    elif not is_remote_folder(url, request.storage_options):
+        return None
+    try:
+        manifest = read_manifest(folder, request.storage_options)
+    except (MissingFileError, AccessError):
+        if url.endswith(NAME):
+            raise
+        return None
     return open_rows(folder, manifest, request)
 
 
@@ -81,12 +100,28 @@ def open_rows(folder: str, manifest: Manifest, request: Request) -> FileRows:
     def attempt(one: tuple[int, ShardRecord]) -> tuple[Part, Location]:
         options = request.storage_options
         return open_shard(
-            folder, *one, layouts, field_of, direct=direct, storage_options=options, check=cure
+            folder,
+            *one,
+            layouts,
+            field_of,
+            direct=direct,
+            storage_options=options,
+            check=cure,
+            found=found,
         )
 
+    found = _files_of(folder, request) if is_url(folder) else None
     _, opened = attempt_each(list(enumerate(manifest.shards)), attempt, request)
     parts, locations = [part for part, _ in opened], [location for _, location in opened]
     return FileRows(parts, locations, names, structure)
+
+
+def _files_of(folder: str, request: Request) -> dict[str, Location] | None:
+    """Return all files in a folder behind a URL, in one listing; None where folders can't be listed."""
+    if urlsplit(folder).scheme in ("http", "https"):
+        return None
+    listed = expand(f"{folder}/", storage_options=request.storage_options)
+    return {one.name: one for one in listed}
 
 
 def field_of_shards(
@@ -115,21 +150,25 @@ def open_shard(
     direct: bool,
     check: str | None,
     storage_options: Mapping[str, Any] | None = None,
+    found: Mapping[str, Location] | None = None,
 ) -> tuple[Part, Location]:
     """Return one shard as a part, and the location of its first file; checks names, sizes and headers.
 
     Rows that are read are compared with their checksums, unless `check` is None: else it is what to do about damage.
+    `found` are the files of the folder, if they were listed.
     """
     leaves: dict[str, Leaf] = {}
     locations: list[Location] = []
     for layout in layouts:
         arrays = {}
         for role in layout.arrays:
-            (location,) = expand(
-                f"{folder}/{layout.file_name(role, number)}", storage_options=storage_options
-            )
+            name = layout.file_name(role, number)
+            if found is None or name not in found:
+                (location,) = expand(f"{folder}/{name}", storage_options=storage_options)
+            else:
+                location = found[name]
             entries = _open_array(location, layout, role, number, shard, direct=direct)
-            entries.checks = _checks_of(entries.location, shard, check)
+            entries.checks = _checks_of(entries.location, shard, check, found)
             arrays[role] = entries
             locations.append(entries.location)
         leaves[layout.stem] = _leaf(layout, field_of[layout.stem], shard, arrays, direct=direct)
@@ -137,7 +176,12 @@ def open_shard(
     return Part(locations[0].url, leaves), locations[0]
 
 
-def _checks_of(location: Location, shard: ShardRecord, cure: str | None) -> RunChecks | None:
+def _checks_of(
+    location: Location,
+    shard: ShardRecord,
+    cure: str | None,
+    found: Mapping[str, Location] | None,
+) -> RunChecks | None:
     """Return the checksums of the array in a file; None if there are none, or they shall not be compared."""
     if cure is None or not shard.run_rows or not shard.num_rows:
         return None
@@ -147,7 +191,11 @@ def _checks_of(location: Location, shard: ShardRecord, cure: str | None) -> RunC
         raise DataError(problem, file=str(location), cure=cure)
     record = shard.files[name]
     beside = replace(
-        location, url=f"{location.url}{CHECKS}", size=record.nbytes, mtime_ns=None, etag=None
+        location,
+        url=f"{location.url}{CHECKS}",
+        size=record.nbytes,
+        mtime_ns=None,
+        etag=found[name].etag if found and name in found else None,
     )
     grid = RunGrid(shard.num_rows, shard.run_rows, shard.first_run_rows)
     return RunChecks(str(location), beside, record.crc32, grid, cure)

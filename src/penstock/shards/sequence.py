@@ -1,7 +1,7 @@
 """Writes rows that come one after the other, cut into shards, as they come."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,11 +10,32 @@ from penstock.core.blocks import varying_nbytes
 from penstock.core.parcels import Cursor, Parcel
 from penstock.core.rows import Node, rows_per_block
 from penstock.memory import Allocate
-from penstock.shards.folder import ShardFolder
-from penstock.shards.writing import ShardWriter
+from penstock.shards.writing import ShardRecord, ShardWriter
 
 SHARD_NBYTES = 256 << 20
 MAX_SHARDS = 128  # If the number of rows is known. A stream has a reader for each file, so there must not be many.
+
+
+class Filled(Protocol):
+    """A folder that is being filled: here (`ShardFolder`), or behind a URL (`RemoteFolder`)."""
+
+    @property
+    def finished(self) -> dict[int, ShardRecord]:
+        """The finished shards, by number."""
+        ...
+
+    @property
+    def cursors(self) -> dict[int, Any]:
+        """Where the input stood after each finished shard."""
+        ...
+
+    def shard(self, number: int, start: int) -> ShardWriter:
+        """Return a new shard to write to."""
+        ...
+
+    def record(self, shard: ShardWriter, cursor: Any = None) -> None:
+        """Finish a shard."""
+        ...
 
 
 class ShardSequence:
@@ -25,7 +46,7 @@ class ShardSequence:
     """
 
     def __init__(
-        self, folder: ShardFolder, node: Node, allocate: Allocate, shard_rows: int | None
+        self, folder: Filled, node: Node, allocate: Allocate, shard_rows: int | None
     ) -> None:
         self.folder = folder
         self.allocate = allocate

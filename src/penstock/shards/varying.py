@@ -107,6 +107,11 @@ class VaryingRows(Leaf):
             column = self._column(first, last, context).take(picked, context.allocate)
             self._put(column, sink.at(slots), context)
 
+    def check_files(self) -> list[Location]:
+        """Return the files with the checksums of its arrays."""
+        checks = [one.checks for one in self.arrays.values()]
+        return [one.location for one in checks if one is not None]
+
     def cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the runs that have checksums; without, each row: a wrong offset makes only the two beside it bad."""
         checks = self.arrays["offsets"].checks

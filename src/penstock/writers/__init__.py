@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.writers import npy, on_ray, parquet, tfrecord, zarr
+from penstock.writers import npy, on_ray, parquet, tfrecord, to_store, zarr
 from penstock.writers.job import Job
 
 WRITERS: dict[str, Callable[[Job], None]] = {
@@ -11,14 +11,21 @@ WRITERS: dict[str, Callable[[Job], None]] = {
     "tfrecord": tfrecord.write,
     "zarr": zarr.write,
 }
+SENDING = ("npy",)
+"""Formats whose writers see to it themselves that files get to a URL: they can go on after a kill."""
 ENGINES = ("local", "ray")
 
 
 def write(job: Job, format: str) -> None:
     """Write all rows of a job; what the engine can't do is refused before anything is touched."""
+    if job.url:
+        to_store.check(job)
     if job.engine == "ray":
         on_ray.check(job)
-    WRITERS[format](job)
+    if job.url and format not in SENDING:
+        to_store.write(job, WRITERS[format])
+    else:
+        WRITERS[format](job)
 
 
 __all__ = ["ENGINES", "WRITERS", "Job", "write"]

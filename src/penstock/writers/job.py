@@ -1,12 +1,18 @@
 """What a writer gets: the rows, and what the user asked for."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from penstock.core.rows import Node
 from penstock.core.state import StateDict
 from penstock.engine.plan import Options
 from penstock.engine.stream import Stream, open_stream
+
+
+def _nothing(path: Path) -> None:
+    """Do nothing: files on this machine stay where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,17 @@ class Job:
     """How many files to spread the rows over; if it is given, the number of rows is known."""
     engine: str = "local"
     """Who writes: this process, or tasks of Ray."""
+    url: str = ""
+    """Where the files go in the end, if that is behind a URL; `path` is then a folder that they are made in."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What fsspec needs to know to write there."""
+    finished: Callable[[Path], None] = _nothing
+    """Called with each file that is finished: it may be gone afterwards."""
+
+    @property
+    def name(self) -> str:
+        """The name of what is written, for people."""
+        return self.url.rstrip("/").rpartition("/")[2] or self.path.name
 
     def open_stream(self, state: StateDict | None) -> Stream:
         """Return a stream of epoch 0, from a state on (None: from the start)."""

@@ -25,6 +25,7 @@ from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
 from penstock.shards.layout import FieldLayout, layouts_of
 from penstock.shards.manifest import row_to_json
 from penstock.shards.ownership import check_target, discard, discard_records
+from penstock.shards.remote_folder import RemoteFolder
 from penstock.shards.sequence import (
     SHARD_NBYTES,
     ShardSequence,
@@ -34,7 +35,7 @@ from penstock.shards.sequence import (
     is_cut_by_nbytes,
 )
 from penstock.shards.writing import ShardRecord, ShardWriter
-from penstock.writers import on_ray
+from penstock.writers import on_ray, to_store
 from penstock.writers.job import Job
 from penstock.writers.progress import Advance, progress_bar
 from penstock.writers.shard_tasks import Sent
@@ -49,6 +50,9 @@ def write(job: Job) -> None:
     Until then, it is a hidden folder beside that name, and the next call goes on after the shards finished there, if
     they are proven to be made from the same; else it starts over, and says so.
     """
+    if job.url:
+        _write_to_store(job)
+        return
     check_target(job.path, overwrite=job.overwrite)
     hidden = job.path.with_name(f".{job.path.name}.penstock-part")
     with write_errors(job.path):
@@ -86,18 +90,39 @@ def write(job: Job) -> None:
         folder.close()
 
 
+def _write_to_store(job: Job) -> None:
+    """Write all rows behind a URL: shard after shard, the manifest last; the same call goes on after a kill."""
+    with to_store.staged(job) as (store, staging):
+        layouts, run_rows = _layouts(job.node), run_rows_of(job.node.fields)
+        folder = RemoteFolder(store, staging, layouts, run_rows)
+        try:
+            folder.open(partial(_head, job), changes_of_heads)
+            if folder.started_over:
+                text = f"write starts over: {folder.started_over}."
+                warn_user(text)
+            _write_rows(job, folder)
+            folder.seal()
+        except BaseException as error:
+            if folder.finished:
+                error.add_note(_what_is_left(folder))
+            raise
+        finally:
+            folder.close()
+
+
 def _head(job: Job) -> Head:
     layouts = _layouts(job.node)
     made = {**made_from(job.node), "shard_rows": _shard_rows(job)}
     return head_of(made, row_to_json(job.node.structure, layouts), layouts)
 
 
-def _what_is_left(folder: ShardFolder) -> str:
+def _what_is_left(folder: ShardFolder | RemoteFolder) -> str:
     doubt = doubts(folder.head["made_from"])
     if doubt:
         return f"The same call starts over, since {doubt}."
+    where = folder.store if isinstance(folder, RemoteFolder) else folder.path
     return (
-        f"{len(folder.finished)} finished shards are kept in {folder.path}: the same call goes on "
+        f"{len(folder.finished)} finished shards are kept in {where}: the same call goes on "
         "from there. Remove that folder to start over."
     )
 
@@ -114,7 +139,7 @@ def _shard_rows(job: Job) -> Any:
     return job.shard_rows or [default_shard_rows(job.node)]
 
 
-def _write_rows(job: Job, folder: ShardFolder) -> None:
+def _write_rows(job: Job, folder: ShardFolder | RemoteFolder) -> None:
     if any(isinstance(cursor, dict) and _ROW in cursor for cursor in folder.cursors.values()):
         warn_user(
             'write starts over: without engine="ray", this flow can\'t go on after finished shards.'
@@ -132,7 +157,7 @@ def _write_rows(job: Job, folder: ShardFolder) -> None:
     try:
         with (
             progress_bar(
-                job.path.name, num_rows=job.node.num_rows, done=done, wanted=job.progress
+                job.name, num_rows=job.node.num_rows, done=done, wanted=job.progress
             ) as advance,
             job.open_stream(state) as stream,
         ):
@@ -157,9 +182,7 @@ def _write_on_ray(job: Job, folder: ShardFolder) -> None:
         ]
         done = sum(one.num_rows for one in folder.finished.values())
         num_rows = tasks.sent.node.num_rows
-        with progress_bar(
-            job.path.name, num_rows=num_rows, done=done, wanted=job.progress
-        ) as advance:
+        with progress_bar(job.name, num_rows=num_rows, done=done, wanted=job.progress) as advance:
             missing = (one for one in shards if one.number not in folder.finished)
             for shard, found in tasks.run(missing):
                 cursor = None  # As in `ShardSequence`: there is nothing after the last one.

@@ -66,9 +66,7 @@ def write_parts(job: Job, make_format: MakeFormat) -> None:
     check_target(job.path, overwrite=job.overwrite)
     with (
         atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
-        progress_bar(
-            job.path.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
-        ) as advance,
+        progress_bar(job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress) as advance,
     ):
         if job.engine == "ray":
             _write_on_ray(job, kind, make_format, folder, advance)
@@ -80,7 +78,7 @@ def write_parts(job: Job, make_format: MakeFormat) -> None:
 def _write_rows(job: Job, kind: PartFormat, folder: Path, advance: Advance) -> None:
     with (
         job.open_stream(None) as stream,
-        _Parts(folder, kind, _ends(job), job.shards) as parts,
+        _Parts(folder, kind, _ends(job), job.shards, finished=job.finished) as parts,
     ):
         for parcel in stream.parcels():
             advance(parcel.size, parts.add(parcel.block, parcel.size))
@@ -164,8 +162,11 @@ class _Parts:
         *,
         name: str = "",
         row: int = 0,
+        finished: Callable[[Path], None] | None = None,
     ) -> None:
         self.folder = folder
+        self.finished = finished
+        """Called with each file that is finished, but for the last."""
         self.kind = kind
         self.name = name
         """The name of the only file; if there may be others, they are numbered."""
@@ -192,13 +193,16 @@ class _Parts:
     def _next(self) -> None:
         self.file.finish()
         self.file.close()
+        if self.finished is not None:
+            self.finished(self.path)
         self.number += 1
         self.end = next(self.ends)
         self.file = self._open()
 
     def _open(self) -> PartFile:
         name = self.name or _name(self.number, self.count, self.kind.suffix)
-        return self.kind.open(self.folder / name, self.row)
+        self.path = self.folder / name
+        return self.kind.open(self.path, self.row)
 
     def __enter__(self) -> Self:
         return self

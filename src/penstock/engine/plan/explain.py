@@ -7,6 +7,7 @@ from penstock.core.nest import field_names
 from penstock.core.rows import ENDLESS, Node
 from penstock.core.spec import dtype_name
 from penstock.engine.plan.plan import Plan
+from penstock.engine.plan.remote_files import cache_notes
 from penstock.memory import format_nbytes
 
 
@@ -87,7 +88,7 @@ def explain(plan: Plan) -> Explanation:
         total_nbytes=plan.total + plan.cached,
         need_nbytes=plan.need,
         budget_nbytes=plan.budget,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys([*notes, *cache_notes(plan)])),
     )
 
 

@@ -20,6 +20,7 @@ class Options:
     retries: int | None = None
     on_error: str | None = None
     max_errors: int | None = None
+    remote_cache: int | None = None
 
     @staticmethod
     def checked(
@@ -32,6 +33,7 @@ class Options:
         retries: int | None = None,
         on_error: str | None = None,
         max_errors: int | None = None,
+        remote_cache: int | str | None = None,
     ) -> "Options":
         """Return options, or raise with the rule that one of them breaks."""
         if on_error not in (None, "raise", "skip"):
@@ -45,6 +47,7 @@ class Options:
             None if retries is None else whole_number("retries", retries, least=0),
             on_error,
             None if max_errors is None else whole_number("max_errors", max_errors, least=0),
+            None if remote_cache is None else _cache_nbytes(remote_cache),
         )
 
     @property
@@ -67,6 +70,17 @@ class Options:
                     f"{name}={theirs}; set it after combining them instead."
                 )
         return self.updated(other)
+
+
+def _cache_nbytes(size: int | str) -> int:
+    """Return the bytes of the cache; 0 is none."""
+    is_none = size == 0 and not isinstance(size, bool)
+    try:
+        return 0 if is_none or size == "0" else parse_nbytes(size)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"remote_cache is the bytes to keep on disk, 0 for none: {error}"
+        ) from None
 
 
 def _folder(path: str | os.PathLike[str]) -> str:

@@ -57,6 +57,8 @@ class Plan:
     """Whether threads and blocks ahead may be raised while it runs: not if the user set or the budget limited them."""
     retries: int = 0
     max_errors: int | None = None
+    remote_cache: int = 0
+    """The most bytes of remote files that are kept on this machine."""
     choices: tuple[Choice, ...] = ()
     """What it was chosen from, the largest first."""
 
@@ -113,6 +115,7 @@ def make_plan(node: Node, options: Options) -> Plan:
         is_tuned=not is_set and chosen == 0,  # 0: the budget did not limit it.
         retries=options.retries or 0,
         max_errors=options.max_errors,
+        remote_cache=options.remote_cache or 0,
         choices=tuple(choices),
     )
 

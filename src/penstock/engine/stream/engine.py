@@ -24,6 +24,7 @@ from penstock.engine.functions.task import FunctionNode
 from penstock.engine.functions.trays import function_nodes, shared_nbytes
 from penstock.engine.plan import Plan, refusal
 from penstock.engine.plan.plan import num_trays
+from penstock.engine.plan.remote_files import open_traffic
 from penstock.engine.stream.stuck import Stuck, find_stuck
 from penstock.engine.stream.threads import Threads
 from penstock.engine.stream.tuning import Tuner
@@ -34,6 +35,7 @@ from penstock.stages.map import MappedRows
 
 if TYPE_CHECKING:
     from penstock.engine.functions import remote
+    from penstock.io.remote import traffic
 else:
     remote = lazy("penstock.engine.functions.remote")  # Most pipelines never start a process.
 
@@ -66,6 +68,8 @@ class Engine:
         self.source: Iterator[Parcel] = iter(())
         self.parcels: Iterator[Parcel] = iter(())
         self.hand_over: HandOver | None = None
+        self.traffic: traffic.Traffic | None = None
+        """What counts the reads of remote files; None if there are none."""
         self.remotes: dict[int, remote.RemoteMap] = {}
         """What runs functions in worker processes, by the id of their nodes."""
         self._accounts: list[Account] = []
@@ -90,6 +94,9 @@ class Engine:
             self.threads.resize(plan.threads)
             if plan.is_tuned:
                 self.tuner = Tuner(self.threads, plan.threads)
+        found = open_traffic(plan)
+        if found is not None:
+            self.traffic = self.resources.get("traffic", lambda: found)
         self.parcels = self._start(plan, epoch, cursor, by_element=by_element)
 
     def _start(
@@ -222,7 +229,11 @@ class Engine:
 
     def all_decisions(self) -> tuple[str, ...]:
         """Return what was decided before the first block, and while it ran."""
-        return (*self.decisions, *(self.tuner.decisions if self.tuner is not None else ()))
+        cache = None if self.traffic is None else self.traffic.cache
+        failed = [] if cache is None or not cache.failure else [cache.failure]
+        kept = [f"remote_cache keeps no more blocks: {failure}" for failure in failed]
+        tuned = self.tuner.decisions if self.tuner is not None else ()
+        return (*self.decisions, *tuned, *kept)
 
     def abandon(self) -> None:
         """Close, when the stream was collected instead of closed.

@@ -60,6 +60,11 @@ class Report:
     padding: tuple[StagePadding, ...] = ()
     """The share of padding, for each stage that pads; of what was made, which may be ahead of the consumer."""
 
+    net_nbytes: int = 0
+    """Bytes of its remote files that were read over the network while it was open."""
+    cache_nbytes: int = 0
+    """Bytes of them that came from the cache on this machine instead, by `remote_cache`."""
+
     @property
     def elements_per_second(self) -> float:
         """Batches (or rows, without `batch`) a second."""
@@ -95,6 +100,11 @@ class Report:
         for one in self.padding:
             total = one.num_values + one.num_padding
             yield f"  padding           {100 * one.share:.1f} % of {total} values of {one.call}"
+        if self.net_nbytes or self.cache_nbytes:
+            yield (
+                f"  remote files      {format_nbytes(self.net_nbytes)} over the network, "
+                f"{format_nbytes(self.cache_nbytes)} from the cache"
+            )
         for decision in self.decisions:
             yield f"  decided           {decision}"
         if self.num_skipped:

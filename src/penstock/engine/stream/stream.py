@@ -335,6 +335,8 @@ class Stream(Closing):
                 for values, room in [self._engine.padding.of(node)]
                 if room
             ),
+            net_nbytes=0 if self._engine.traffic is None else self._engine.traffic.net_nbytes,
+            cache_nbytes=0 if self._engine.traffic is None else self._engine.traffic.cache_nbytes,
         )
 
     def close(self) -> None:

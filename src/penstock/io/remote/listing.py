@@ -6,14 +6,18 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.errors import MissingFileError
+from penstock.errors import AccessError, DataError, MissingFileError
 from penstock.io.location import Location, split_chain, without_secrets
-from penstock.io.remote import objects
+from penstock.io.remote import objects, s3
 from penstock.io.remote.reader import stat
 from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session, gather_limited
 from penstock.io.selection import Selection
 
+UNFINISHED = ".unfinished.jsonl"
+"""An object that is there as long as penstock writes to its folder."""
+WHOLE = "manifest.json"
+"""An object that is there once some formats are written; others are whole when `UNFINISHED` is gone."""
 # How many files' sizes are asked for at once.
 _MAX_CONCURRENT = 16
 
@@ -81,6 +85,7 @@ async def _list_objects(
     path = session.strip(url)
     if _is_glob(url):
         found = await _ask(session, url, policy, "glob", path, detail=True)
+        await _check_folder(session, url, policy)
         return [_locate(session, info) for info in found.values() if info["type"] == "file"]
     info = await _ask(session, url, policy, "info", path)
     if info["type"] != "directory":
@@ -89,11 +94,58 @@ async def _list_objects(
         return [Location(url, 0, is_directory=True)]
     depth = None if selection.recursive else 1
     found = await _ask(session, url, policy, "find", path, maxdepth=depth, detail=True)
+    names = {str(name).removeprefix(path).lstrip("/") for name in found}
+    if UNFINISHED in names and WHOLE not in names:
+        raise _unfinished(url)
     return [
         _locate(session, info)
         for name, info in found.items()
         if selection.takes(name.rpartition("/")[2])
     ]
+
+
+async def _check_folder(session: Session, pattern: str, policy: RetryPolicy) -> None:
+    """Raise if a pattern's folder was not written to its end, or if there is no bucket: `glob` takes it for empty."""
+    folder = pattern.rpartition("/")[0]
+    while _is_glob(folder):
+        folder = folder.rpartition("/")[0]
+
+    async def is_there(name: str) -> bool:
+        try:
+            await _ask(session, pattern, policy, "info", session.strip(f"{folder}/{name}"))
+        except MissingFileError as error:
+            if s3.is_about_bucket(error):
+                raise
+            return False
+        except AccessError:  # Some may read objects, and not ask whether others are there.
+            return False
+        return True
+
+    if await is_there(UNFINISHED) and not await is_there(WHOLE):
+        raise _unfinished(folder)
+
+
+def is_remote_folder(url: str, storage_options: Mapping[str, Any]) -> bool:
+    """Return whether a URL is that of a folder, as far as this user may see; over HTTP, none is."""
+    policy = RetryPolicy()
+    session = Session.share(url, storage_options)
+    try:
+        if session.is_http or _is_glob(url):
+            return False
+        found = session.run(lambda: _ask(session, url, policy, "info", session.strip(url)))
+        return bool(found["type"] == "directory")
+    except (MissingFileError, AccessError):
+        return False
+    finally:
+        session.release()
+
+
+def _unfinished(url: str) -> DataError:
+    return DataError(
+        "this folder was never finished: whatever wrote it was interrupted, or is still at it",
+        file=without_secrets(url),
+        cure="Wait for it, run it again (it starts over, or goes on from there), or remove the folder.",
+    )
 
 
 def _locate(session: Session, info: Mapping[str, Any]) -> Location:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ from penstock.errors import (
 )
 from penstock.io.location import Location, without_secrets
 from penstock.io.reader import Bytes
+from penstock.io.remote import s3
 from penstock.io.remote.retry import RetryPolicy, TransientError
 from penstock.io.remote.session import Session
 
 # The names under which file systems state the version of a file, best first.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "md5", "mtime", "LastModified", "updated", "created")
+
+# Methods that file systems answer from what they listed before.
+_LISTINGS = ("info", "ls", "find", "glob")
 
 
 async def stat(session: Session, url: str, policy: RetryPolicy) -> Location:
@@ -39,8 +44,13 @@ def locate(url: str, info: Mapping[str, Any]) -> Location:
         cure = "Copy it to a local disk first."
         problem = "the storage does not say how large it is"
         raise DataError(problem, file=without_secrets(url), cure=cure)
-    versions = (str(info[key]) for key in _VERSION_KEYS if info.get(key))
+    versions = (_text(info[key]) for key in _VERSION_KEYS if info.get(key))
     return Location(url, size, etag=next(versions, None))
+
+
+def _text(version: Any) -> str:
+    """Return a version as text: some file systems have a time as a number in listings, and as an object elsewhere."""
+    return str(version.timestamp() if isinstance(version, datetime) else version)
 
 
 async def fetch(
@@ -49,6 +59,16 @@ async def fetch(
     """Fill `target` with the bytes from `offset` on; one try."""
     span = {"start": offset, "end": offset + target.size}
     path = session.strip(location.url)
+    if session.is_s3:
+        limit = policy.time_limit(target.size)
+        try:
+            part = s3.fetch_part(session.fs, path, location, target, offset)
+            await asyncio.wait_for(part, limit)
+        except TransientError:
+            raise
+        except Exception as error:
+            raise _failure(error, str(location)) from error
+        return
     data = await call(session, location.url, policy, "cat_file", path, nbytes=target.size, **span)
     if len(data) > target.size:
         problem = f"wanted {target.size} bytes, and the storage gave {len(data)}"
@@ -69,6 +89,8 @@ async def call(
     **kwargs: Any,
 ) -> Any:
     """Return what a method of the file system returns, within the policy's time limit for `nbytes`."""
+    if method in _LISTINGS:
+        session.fs.invalidate_cache()  # What was listed before may have changed since.
     try:
         return await asyncio.wait_for(
             session.invoke(method, *args, **kwargs), policy.time_limit(nbytes)
@@ -81,6 +103,9 @@ def _failure(error: Exception, file: str) -> Exception:
     """Return a TransientError if the failure may pass, else the DataError that says what is wrong."""
     if isinstance(error, FileError):
         return error
+    found = s3.failure(error, file=file)
+    if found is not None:
+        return found
     if isinstance(error, FileNotFoundError):
         return MissingFileError("there is no such file", file=file, cure="Check the URL.")
     if isinstance(error, PermissionError):

@@ -15,8 +15,10 @@ from penstock.io.cells import Cells, Sums
 from penstock.io.location import Location
 from penstock.io.reader import Buffer, Bytes, Group, Range, check_range, coalesce, writable_bytes
 from penstock.io.remote import http, objects
+from penstock.io.remote.cached_reads import CachedReads
 from penstock.io.remote.retry import RetryPolicy, TransientError, persist
 from penstock.io.remote.session import Call, Session, gather_limited
+from penstock.io.remote.traffic import Traffic, cached_file, traffic_of
 
 # No request asks for more than this, so that a broken connection costs little.
 MAX_REQUEST = 8 << 20
@@ -36,8 +38,11 @@ class RemoteReader(Closing):
         location: Location,
         *,
         retry: RetryPolicy | None = None,
+        under: str = "",
     ) -> None:
         self.location = location
+        self.under = under or location.url
+        """The URL that a stream knows it by: that of the store, for an object in one."""
         self._retry = retry or RetryPolicy()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -55,7 +60,30 @@ class RemoteReader(Closing):
 
     def read_ranges(self, ranges: Sequence[Range], cells: Cells | None = None) -> Sums | None:
         """Fill each range's buffer, several requests at once, near neighbours in one."""
-        groups = coalesce(ranges, gap=MAX_GAP, limit=MAX_JOINED)
+        watchers = traffic_of(self.under)
+        kept = cached_file(self.location, watchers)
+        if kept is None:
+            self._fetch_ranges(ranges, watchers)
+        else:
+            pieces = [(one.offset, writable_bytes(one.buffer)) for one in ranges]
+            for offset, piece in pieces:
+                check_range(self.location, offset, piece.size)
+            CachedReads(kept, self._fetch_apart, watchers).read(pieces)
+        if cells is None:
+            return None
+        return cells.sums(
+            [one.offset for one in ranges], [writable_bytes(one.buffer) for one in ranges]
+        )
+
+    def _fetch_apart(self, ranges: Sequence[Range], watchers: Sequence[Traffic]) -> None:
+        """Do so without reading over gaps: what is in them may be kept on this machine."""
+        self._fetch_ranges(ranges, watchers, gap=0)
+
+    def _fetch_ranges(
+        self, ranges: Sequence[Range], watchers: Sequence[Traffic], *, gap: int = MAX_GAP
+    ) -> None:
+        """Fill each range's buffer over the network."""
+        groups = coalesce(ranges, gap=gap, limit=MAX_JOINED)
         for group in groups:
             check_range(self.location, group.start, group.stop - group.start)
 
@@ -65,11 +93,9 @@ class RemoteReader(Closing):
 
         if groups:
             self._run(read)
-        if cells is None:
-            return None
-        return cells.sums(
-            [one.offset for one in ranges], [writable_bytes(one.buffer) for one in ranges]
-        )
+            nbytes = sum(group.stop - group.start for group in groups)
+            for one in watchers:
+                one.count(net=nbytes)
 
     def check_unchanged(self) -> None:
         """Raise FileChangedError if the file is not the one that was listed."""
@@ -100,7 +126,7 @@ class RemoteReader(Closing):
             session.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.location, self._retry)
+        return _rebuild, (self.location, self._retry, self.under)
 
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, None]]) -> None:
         with self._lock:
@@ -165,8 +191,8 @@ class RemoteReader(Closing):
         await persist(attempt, self._retry, file=str(self.location), offset=offset)
 
 
-def _rebuild(location: Location, retry: RetryPolicy) -> RemoteReader:
-    return RemoteReader(location, retry=retry)
+def _rebuild(location: Location, retry: RetryPolicy, under: str) -> RemoteReader:
+    return RemoteReader(location, retry=retry, under=under)
 
 
 async def stat(session: Session, url: str, policy: RetryPolicy) -> Location:

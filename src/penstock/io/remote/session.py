@@ -17,12 +17,13 @@ from penstock.core import forking
 from penstock.core.optional import require
 from penstock.errors import DataError, MissingFileError
 from penstock.io.location import split_chain, without_secrets
+from penstock.io.remote import s3
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 
 # What to install for a protocol that fsspec has no code of its own for.
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
 _PACKAGES |= {"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
 
 _PAGE_NBYTES = 32 << 20  # A page of links; those of a million files take about this much.
@@ -51,6 +52,7 @@ class Session:
             self._loop.close()
             raise
         self.is_http = target in ("http", "https")
+        self.is_s3 = target in s3.PROTOCOLS
         self._thread.start()
 
     @classmethod
@@ -114,6 +116,8 @@ class Session:
                 for one in (client, self._bare):
                     if one is not None:
                         await one.close()
+                if self.is_s3:
+                    await s3.close(self.fs)
             finally:
                 self._loop.stop()
 
@@ -192,6 +196,8 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
     fsspec = require("fsspec", purpose, "remote")
     if protocol in ("http", "https"):
         require("aiohttp", purpose, "remote")
+    if protocol in s3.PROTOCOLS:
+        require("s3fs", purpose, "s3")
     try:
         if target != protocol:
             return fsspec.core.url_to_fs(target, **options)[0]
@@ -204,6 +210,8 @@ def _file_system(target: str, options: Mapping[str, Any], loop: asyncio.Abstract
                 traces = fs.client_kwargs.get("trace_configs") or ()
                 own["trace_configs"] = [*traces, _refuse_other_servers()]
             fs.client_kwargs = fs.client_kwargs | own
+        if protocol in s3.PROTOCOLS:
+            s3.set_up(fs)
         return fs  # noqa: TRY300  # What is above may raise all of these.
     except ImportError as error:
         package = _PACKAGES.get(protocol)

@@ -13,7 +13,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.parcels import Cursor, Parcel
-from penstock.core.rows import Context, Flow, Node, Rows, rows_per_block
+from penstock.core.rows import Context, FileVersion, Flow, Node, Rows, rows_per_block
 from penstock.core.state import cursor_row
 from penstock.core.tally import Tally
 from penstock.io.location import Location
@@ -176,6 +176,10 @@ class SkippingFlow(Flow):
     def fingerprint(self) -> Any:
         """Return what the order of the rows depends on."""
         return ["skip", self.rows.fingerprint()]
+
+    def files_read(self) -> Iterator[FileVersion]:
+        """Yield the files of the rows."""
+        return self.rows.files_read()
 
     def evidence(self) -> Iterator[Evidence]:
         """Yield what the rows are made from."""

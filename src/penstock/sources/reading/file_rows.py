@@ -13,7 +13,7 @@ from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
-from penstock.core.rows import Context, RowSet, Runs
+from penstock.core.rows import Context, FileVersion, RowSet, Runs
 from penstock.core.spec import dtype_name
 from penstock.errors import (
     AccessError,
@@ -251,6 +251,14 @@ class FileRows(SkippableRows):
         ]
         specs = [field.spec.to_json() for field in self.fields]
         return ["files", names, list(self.names), specs, grain_words(self)]
+
+    def files_read(self) -> Iterator[FileVersion]:
+        """Yield the files, those that some fields lie in by themselves, and those with checksums."""
+        yield from self.locations
+        for part in self.parts:
+            for name in self.names:
+                yield from part.leaves[name].files
+                yield from part.leaves[name].check_files()
 
     def evidence(self) -> Iterator[Evidence]:
         """Yield the files: that of each part, and those that some of its fields lie in by themselves."""

@@ -77,6 +77,10 @@ class Leaf(ABC):
     def limit_index(self, nbytes: int) -> None:  # noqa: B027  # Most leaves have none.
         """Keep no index that takes more, if it can do without."""
 
+    def check_files(self) -> Sequence[FileVersion]:
+        """Return the files with checksums that its rows are compared with."""
+        return ()
+
     def checks_nbytes(self) -> int:
         """Return the bytes of checksums that a stream keeps to compare its rows with."""
         return 0

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class Region(Leaf):
         if self.checks is None:
             return super().cuts(start, stop)
         return self.checks.grid.cuts(start, stop)
+
+    def check_files(self) -> Sequence[Location]:
+        """Return the file with the checksums of runs, if there is one."""
+        return () if self.checks is None else (self.checks.location,)
 
     def checks_nbytes(self) -> int:
         """Return the bytes of the checksums."""
