@@ -10,8 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.core.nest import flatten
+from penstock.core.nest import field_names, flatten
 from penstock.core.order import Permutation
+from penstock.stages.split.dealing import deal_of
 
 Row = Any
 
@@ -159,6 +160,7 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
                 "skip",
                 "repeat",
                 "shard",
+                "split",
                 "enumerate",
                 "cache",
                 "filter",
@@ -197,6 +199,8 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
         count = draw(st.integers(1, 3))
         index = draw(st.integers(0, count - 1))
         return ds.shard(count, index), model.with_rows(lambda rows, _: rows[index::count], **flow)
+    if stage == "split":
+        return _split(draw, ds, model)
     if stage == "enumerate":
         start = draw(st.integers(0, 3))
         numbered = model.with_rows(
@@ -222,6 +226,22 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
     if stage == "concatenate":
         return ps.concatenate(ds, ds), model.with_rows(lambda rows, _: rows + rows, **flow)
     return ds.prefetch(draw(st.integers(0, 3))), model
+
+
+def _split(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
+    fractions = draw(st.sampled_from([[0.9], [0.5], [0.5, 0.25], [0.125]]))
+    part, seed = draw(st.integers(0, 1)), draw(st.integers(0, 3))
+    try:
+        found = ds.split(*fractions, seed=seed)[part]
+    except ValueError:  # It can't follow, or a part would have no rows.
+        return ds, model
+    num_rows, deal = ds.node.num_rows, deal_of(fractions, seed)
+
+    def change(rows: list[Row], _: int) -> list[Row]:
+        owners = deal.owners(np.arange(len(rows)), num_rows)
+        return [row for row, owner in zip(rows, owners, strict=True) if owner == part]
+
+    return found, model.with_rows(change, kind=_flow(model))
 
 
 def _unbatch(ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
@@ -329,6 +349,9 @@ def any_chain(rng: random.Random, folder: Path) -> tuple[ps.Dataset, str]:
         "skip": lambda ds: ds.skip(rng.choice([0, 3, 50])),
         "repeat": lambda ds: ds.repeat(rng.choice([1, 2, 3])),
         "shard": lambda ds: ds.shard(3, 1),
+        "split": lambda ds: ds.split(rng.choice([0.9, 0.3]))[rng.choice([0, 1])],
+        "stratify": lambda ds: ds.split(0.5, stratify=_last_field(ds))[1],
+        "resample": lambda ds: ds.resample(_last_field(ds), num_rows=rng.choice([None, 10, 1000])),
         "enumerate": lambda ds: ds.enumerate(),
         "cache": lambda ds: ds.cache(),
         "folder": lambda ds: ds.cache(folder / f"cache-{rng.getrandbits(60)}", key="a"),
@@ -345,6 +368,10 @@ def any_chain(rng: random.Random, folder: Path) -> tuple[ps.Dataset, str]:
         except (TypeError, ValueError):  # This stage can't follow.
             continue
     return ds, str(ds.explain())
+
+
+def _last_field(ds: ps.Dataset) -> str:
+    return field_names(ds.node.structure)[-1]
 
 
 def _has_uneven_length(*row: Any) -> bool:

@@ -24,6 +24,7 @@ LAYERS = [
     {"engine"},
     {"writers"},
     {"outlets", "tfrecord"},
+    {"subsets"},
     {"dataset"},
     {"makers"},
     {"feeds", "cli"},

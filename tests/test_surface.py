@@ -25,8 +25,9 @@ NAMES = """
     from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 DATASET = """
-    batch cache close distribute enumerate explain filter map node options padded_batch prefetch reduce repeat shard
-    shuffle skip spec statistics stream take to_jax to_keras to_tf to_torch unbatch window with_options write
+    batch cache close distribute enumerate explain filter map node options padded_batch prefetch reduce repeat
+    resample shard shuffle skip spec split statistics stream take to_jax to_keras to_tf to_torch unbatch window
+    with_options write
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 # Each error, with the one that it is derived from; what Python calls it stands behind the comma.
 TREE = {

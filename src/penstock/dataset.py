@@ -10,7 +10,6 @@ from penstock.core.seeds import checked_seed
 from penstock.engine.plan import Options
 from penstock.errors import user_site, user_sites, warn_user
 from penstock.memory import parse_nbytes
-from penstock.outlets import Outlets
 from penstock.ranks.found import find_rank
 from penstock.stages.base.functions import UserFunction
 from penstock.stages.base.stage import Stage
@@ -27,6 +26,7 @@ from penstock.stages.skip import Skip
 from penstock.stages.take import Take
 from penstock.stages.unbatch import Unbatch
 from penstock.stages.window import Window
+from penstock.subsets import Subsets, warn_of_leak
 
 if TYPE_CHECKING:
     from penstock.core import digests
@@ -38,7 +38,7 @@ else:
     distribute = lazy("penstock.stages.distribute")
 
 
-class Dataset(Outlets):
+class Dataset(Subsets):
     """Rows, and a chain of stages. Immutable: every method returns a new one and reads nothing.
 
     >>> import numpy as np, penstock as ps
@@ -241,11 +241,16 @@ class Dataset(Outlets):
     def skip(self, count: int) -> "Dataset":
         """Return all rows (or batches) after the first `count`; -1 skips all of them.
 
+        Behind `shuffle` it warns: each epoch skips other rows. Use `split` to hold rows back for validation.
+
         >>> import numpy as np, penstock as ps
         >>> len(ps.from_arrays(np.arange(10)).skip(3))
         7
         """
-        return self._with(Skip(whole_number("count", count, least=-1)))
+        number = whole_number("count", count, least=-1)
+        if number > 0:
+            warn_of_leak(self, f"skip({number})")
+        return self._with(Skip(number))
 
     def repeat(self, count: int | None = None) -> "Dataset":
         """Return `count` passes over the rows, each shuffled anew; None, or -1, is passes without end.
