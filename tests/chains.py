@@ -13,8 +13,9 @@ from tests.stages.bucket_by_sequence_length.model import bucketed
 from tests.stages.packing.model import joined, packed, placed
 
 import penstock as ps
-from penstock.core.nest import flatten
+from penstock.core.nest import field_names, flatten
 from penstock.core.order import Permutation
+from penstock.stages.split.dealing import deal_of
 
 Row = Any
 
@@ -162,6 +163,7 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
                 "skip",
                 "repeat",
                 "shard",
+                "split",
                 "enumerate",
                 "cache",
                 "filter",
@@ -205,6 +207,8 @@ def apply(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Mo
         count = draw(st.integers(1, 3))
         index = draw(st.integers(0, count - 1))
         return ds.shard(count, index), model.with_rows(lambda rows, _: rows[index::count], **flow)
+    if stage == "split":
+        return _split(draw, ds, model)
     if stage == "enumerate":
         start = draw(st.integers(0, 3))
         numbered = model.with_rows(
@@ -299,6 +303,22 @@ def _rebatch(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset,
         return ds, model
     size, drop = draw(st.integers(1, 7)), draw(st.booleans())
     return ds.rebatch(size, drop_remainder=drop), batch(rows, size, drop=drop)
+
+
+def _split(draw: st.DrawFn, ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
+    fractions = draw(st.sampled_from([[0.9], [0.5], [0.5, 0.25], [0.125]]))
+    part, seed = draw(st.integers(0, 1)), draw(st.integers(0, 3))
+    try:
+        found = ds.split(*fractions, seed=seed)[part]
+    except ValueError:  # It can't follow, or a part would have no rows.
+        return ds, model
+    num_rows, deal = ds.node.num_rows, deal_of(fractions, seed)
+
+    def change(rows: list[Row], _: int) -> list[Row]:
+        owners = deal.owners(np.arange(len(rows)), num_rows)
+        return [row for row, owner in zip(rows, owners, strict=True) if owner == part]
+
+    return found, model.with_rows(change, kind=_flow(model))
 
 
 def _unbatch(ds: ps.Dataset, model: Model) -> tuple[ps.Dataset, Model]:
@@ -432,6 +452,9 @@ def any_chain(
             rng.choice([64, 4000]), bins=rng.choice([1, 8]), long="split"
         ),
         "concat": lambda ds: _of_one_field(ds).pack(rng.choice([64, 4000]), method="concat"),
+        "split": lambda ds: ds.split(rng.choice([0.9, 0.3]))[rng.choice([0, 1])],
+        "stratify": lambda ds: ds.split(0.5, stratify=_last_field(ds))[1],
+        "resample": lambda ds: ds.resample(_last_field(ds), num_rows=rng.choice([None, 10, 1000])),
     }
     for number in range(rng.randint(0, 5)):
         some = regrouping if regroups and number % 2 else stages
@@ -455,6 +478,10 @@ def _of_one_field(ds: ps.Dataset) -> ps.Dataset:
 def _length(*row: Any) -> int:
     leaf = flatten(row)[0][-1]
     return len(leaf) if isinstance(leaf, str | bytes) else int(np.size(leaf))
+
+
+def _last_field(ds: ps.Dataset) -> str:
+    return field_names(ds.node.structure)[-1]
 
 
 def _has_uneven_length(*row: Any) -> bool:

@@ -25,6 +25,7 @@ LAYERS = [
     {"writers"},
     {"outlets", "tfrecord"},
     {"regrouping"},
+    {"subsets"},
     {"dataset"},
     {"makers"},
     {"feeds", "cli"},

@@ -35,6 +35,7 @@ TESTED = (
     "stages/*.py",
     "stages/shuffle/*.py",
     "stages/cache/*.py",
+    "stages/split/*.py",
     "sources/*.py",
     "feeds/*.py",
     "feeds/on_device/*.py",

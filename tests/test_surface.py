@@ -26,8 +26,8 @@ NAMES = """
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 DATASET = """
     apply batch bucket_by_sequence_length cache close distribute enumerate explain filter flat_map map node options pack
-    padded_batch prefetch rebatch reduce repeat shard shuffle skip spec statistics stream take take_while to_jax
-    to_keras to_tf to_torch unbatch window with_options write
+    padded_batch prefetch rebatch reduce repeat resample shard shuffle skip spec split statistics stream take
+    take_while to_jax to_keras to_tf to_torch unbatch window with_options write
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 # Each error, with the one that it is derived from; what Python calls it stands behind the comma.
 TREE = {

@@ -22,7 +22,7 @@ namespace nb = nanobind;
 }
 
 enum class Access { kRead, kWrite };
-enum class Element { kUint8, kUint32, kInt64, kUint64 };
+enum class Element { kUint8, kUint32, kInt64, kUint64, kFloat64 };
 
 // Holds the memory of one argument for as long as a kernel runs. Take it and drop it with the interpreter lock;
 // read and write through it without.
@@ -113,6 +113,8 @@ class Buffer {
         return (*format == 'l' || *format == 'q') && view_.itemsize == 8;
       case Element::kUint64:
         return (*format == 'L' || *format == 'Q') && view_.itemsize == 8;
+      case Element::kFloat64:
+        return *format == 'd' && view_.itemsize == 8;
     }
     return false;
   }
@@ -127,6 +129,8 @@ class Buffer {
         return "int64";
       case Element::kUint64:
         return "uint64";
+      case Element::kFloat64:
+        return "float64";
     }
     return "";
   }

@@ -3,6 +3,8 @@
 
 namespace penstock {
 void bind_order(nanobind::module_& m);
+void bind_choose(nanobind::module_& m);
+void bind_moments(nanobind::module_& m);
 void bind_jobs(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_crc32c(nanobind::module_& m);
@@ -27,6 +29,8 @@ NB_MODULE(_native, m) {
   m.doc() = "Kernels that run at memory speed, without the interpreter lock.";
   penstock::bind_order(m);
   penstock::bind_gather(m);
+  penstock::bind_choose(m);
+  penstock::bind_moments(m);
   penstock::bind_jobs(m);
   penstock::bind_crc32c(m);
   penstock::bind_tfrecord(m);

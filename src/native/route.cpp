@@ -30,9 +30,12 @@ Route::Route(nb::sequence tables, nb::sequence steps) {
   if (tables_.empty()) raise_value_error("a route needs at least one table.");
   for (nb::handle one : steps) {
     const auto step = nb::cast<nb::tuple>(one);
-    if (step.size() != 4) raise_value_error("a step is (scale, offset, num_rows, keys).");
-    Step made{nb::cast<int64_t>(step[0]), nb::cast<int64_t>(step[1]), nb::cast<int64_t>(step[2]), {}};
-    if (!step[3].is_none()) {
+    if (step.size() != 4) raise_value_error("a step is (scale, offset, num_rows, keys or a choice).");
+    Step made{nb::cast<int64_t>(step[0]), nb::cast<int64_t>(step[1]), nb::cast<int64_t>(step[2]), {}, nullptr, {}};
+    if (nb::isinstance<Choice>(step[3])) {
+      made.owner = nb::borrow(step[3]);
+      made.choice = nb::cast<const Choice*>(step[3]);
+    } else if (!step[3].is_none()) {
       const Buffer keys(step[3], "keys", Element::kUint64, 1, Access::kRead);
       check_rounds(keys.size(0));
       if (made.num_rows < 1 || made.num_rows > kMaxRows) {
@@ -40,7 +43,7 @@ Route::Route(nb::sequence tables, nb::sequence steps) {
       }
       made.keys.assign(keys.data<const uint64_t>(), keys.data<const uint64_t>() + keys.size(0));
     }
-    if (made.keys.empty() && made.scale == 1 && steps_.empty()) {
+    if (made.keys.empty() && made.choice == nullptr && made.scale == 1 && steps_.empty()) {
       // Numbers that only move on are added once.
       if (__builtin_add_overflow(offset_, made.offset, &offset_)) raise_value_error("an offset is too large.");
       continue;
@@ -64,6 +67,7 @@ bool Route::rows(int64_t start, int64_t count, int64_t* out) const {
       }
       if (is_over) return false;
     }
+    if (step.choice != nullptr && !step.choice->rows(out, out, count)) return false;
     if (step.keys.empty()) continue;
     const Permutation permutation(static_cast<uint64_t>(step.num_rows), step.keys.data(),
                                   static_cast<int64_t>(step.keys.size()));

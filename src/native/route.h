@@ -6,17 +6,20 @@
 #include <vector>
 
 #include "buffer.h"
+#include "choose.h"
 #include "gather.h"
 #include "order.h"
 
 namespace penstock {
 
-// One rewriting of row numbers: scale * row + offset, then its image under a permutation, if there is one.
+// One rewriting of row numbers: scale * row + offset, then its image under a permutation or a choice, if there is one.
 struct Step {
   int64_t scale;
   int64_t offset;
   int64_t num_rows;  // of the permutation
   std::vector<uint64_t> keys;
+  const Choice* choice = nullptr;
+  nb::object owner;  // of the choice
 };
 
 // Which row of the tables each row is. It keeps the tables: make it and drop it with the interpreter lock.

@@ -66,18 +66,82 @@ def gather(
         ValueError: An argument has the wrong type, shape or layout.
     """
 
+def add_moments(
+    source: npt.NDArray[np.uint8],
+    kind: str,
+    count: int,
+    mean: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    low: npt.NDArray[np.uint8],
+    high: npt.NDArray[np.uint8],
+) -> None:
+    """Add the rows of `source` to the statistics of `count` rows, place by place of a row.
+
+    `source` is (groups, rows, row_nbytes), its values of a `kind`: 'i1' to 'i8', 'u1' to 'u8', 'f2', 'f4', 'f8', or
+    'bf', which is bfloat16. `mean` gets the mean, `squares` the sum of squared deviations from it, `low` and `high` the
+    smallest and largest values as bytes: of that kind, but as 'i4' and 'f4' where it has fewer than 4 bytes. NaN makes
+    all of them NaN. Rows are taken a few at a time, twice each: first their mean, then the squares, so that nothing is
+    lost by rounding.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout, or the kind is none.
+    """
+
+class Choice:
+    """Rows that were chosen from others."""
+
+    def rows(self, positions: npt.NDArray[np.int64], out: npt.NDArray[np.int64]) -> None:
+        """Write to `out[i]` which row the chosen row `positions[i]` is; `out` may be `positions` itself.
+
+        Raises:
+            IndexError: There is no such chosen row.
+            ValueError: An argument has the wrong type, shape or layout.
+        """
+
+class Dealt(Choice):
+    """A share of every run of rows, in order."""
+
+    def __init__(
+        self,
+        key: int,
+        num_runs: int,
+        places: npt.NDArray[np.uint32],
+        firsts: npt.NDArray[np.uint32],
+        tail: npt.NDArray[np.int64],
+    ) -> None:
+        """Choose, of each of `num_runs` runs of `firsts.shape[1]` rows, the places of one pattern, and then `tail`.
+
+        Run r has pattern `hash & (len(places) - 1)`, turned by `hash * firsts.shape[1] >> 64` places, for
+        `hash = splitmix64(key + (r + 1) * 0x9E3779B97F4A7C15)`. `places[p]` are the places of a pattern, in order;
+        `firsts[p, turn]` is how many of them stay inside a run of rows when they are turned, modulo their number.
+
+        Raises:
+            ValueError: An argument has the wrong type, shape or layout.
+        """
+
+class Marked(Choice):
+    """The rows whose bits are set, in order."""
+
+    def __init__(self, words: npt.NDArray[np.uint64], ranks: npt.NDArray[np.int64]) -> None:
+        """Choose row 64 * i + j if bit j of `words[i]` is set; `ranks[k]` bits are set in the first 8 * k words.
+
+        Raises:
+            ValueError: An argument has the wrong type, shape or layout.
+        """
+
 class Route:
     """Rows of tables in memory, each found by arithmetic."""
 
     def __init__(
         self,
         tables: Sequence[npt.NDArray[np.uint8]],
-        steps: Sequence[tuple[int, int, int, npt.NDArray[np.uint64] | None]],
+        steps: Sequence[tuple[int, int, int, npt.NDArray[np.uint64] | Choice | None]],
     ) -> None:
         """Make a route to the rows of `tables`, (rows, row_nbytes) each, which may be read-only and of any row stride.
 
         A step (scale, offset, num_rows, keys) makes scale * row + offset of a row's number, and then its image under
-        `permute` with these keys, unless they are None. The steps are taken one after the other.
+        `permute` with these keys, unless they are None; instead of keys there may be a choice. The steps are taken one
+        after the other.
 
         Raises:
             ValueError: An argument has the wrong type, shape or layout, or a step can't be.

@@ -27,6 +27,7 @@ from penstock.stages.skip import Skip
 from penstock.stages.take import Take
 from penstock.stages.unbatch import Unbatch
 from penstock.stages.window import Window
+from penstock.subsets import Subsets, warn_of_leak
 
 if TYPE_CHECKING:
     from penstock.core import digests
@@ -38,7 +39,7 @@ else:
     distribute = lazy("penstock.stages.distribute")
 
 
-class Dataset(Regrouping):
+class Dataset(Subsets):
     """Rows, and a chain of stages. Immutable: every method returns a new one and reads nothing.
 
     >>> import numpy as np, penstock as ps
@@ -251,11 +252,16 @@ class Dataset(Regrouping):
     def skip(self, count: int) -> "Dataset":
         """Return all rows (or batches) after the first `count`; -1 skips all of them.
 
+        Behind `shuffle` it warns: each epoch skips other rows. Use `split` to hold rows back for validation.
+
         >>> import numpy as np, penstock as ps
         >>> len(ps.from_arrays(np.arange(10)).skip(3))
         7
         """
-        return self._with(Skip(whole_number("count", count, least=-1)))
+        number = whole_number("count", count, least=-1)
+        if number > 0:
+            warn_of_leak(self, f"skip({number})")
+        return self._with(Skip(number))
 
     @teaching
     def repeat(self, count: int | None = None) -> "Dataset":

@@ -116,6 +116,21 @@ DIFFERENT: dict[str, list[Make]] = {
         lambda: rows().batch(8).distribute(rank=1, world=2, uneven="drop"),
         lambda: rows().batch(4).distribute(rank=1, world=2),
     ],
+    "split": [
+        lambda: rows().split(0.5)[0],
+        lambda: rows().split(0.5)[1],
+        lambda: rows().split(0.5, seed=1)[0],
+        lambda: rows().split(0.6)[0],
+        lambda: rows().split(0.5, 0.25)[0],
+        lambda: rows().split(0.5, stratify="value")[0],
+        lambda: rows().split(0.5, by="value")[0],
+    ],
+    "resample": [
+        lambda: rows().resample("value"),
+        lambda: rows().resample("value", seed=1),
+        lambda: rows().resample("value", num_rows=21),
+        lambda: rows().resample("value", weights={i: 1 + 19 * (i == 3) for i in range(20)}),
+    ],
     "shuffle": [
         lambda: rows().shuffle(),
         lambda: rows().shuffle(seed=1),

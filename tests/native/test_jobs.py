@@ -37,12 +37,21 @@ def routes(draw, widths):
             table.flags.writeable = False
         tables.append(table)
     steps, length = [], num_rows
-    for kind in draw(st.lists(st.sampled_from(["shift", "stride", "permute", "both"]), max_size=3)):
+    for kind in draw(
+        st.lists(st.sampled_from(["shift", "stride", "permute", "both", "choose"]), max_size=3)
+    ):
         scale = draw(st.integers(2, 4)) if kind == "stride" else 1
-        offset = draw(st.integers(0, min(5, length - 1))) if kind != "permute" else 0
+        is_moved = kind not in ("permute", "choose")
+        offset = draw(st.integers(0, min(5, length - 1))) if is_moved else 0
         inner = -(-(length - offset) // scale)
         if kind == "both":
             steps.insert(0, (1, offset, length, KEYS[: draw(st.sampled_from([2, 8]))]))
+        elif kind == "choose":
+            inner = max(1, length // 2)
+            words = np.zeros(-(-length // 512) * 8, np.uint64)
+            for row in range(length - inner, length):
+                words[row // 64] |= np.uint64(1 << row % 64)
+            steps.insert(0, (1, 0, 0, _native.Marked(words, twins.ranks(words))))
         elif kind == "permute":
             steps.insert(0, (1, 0, length, KEYS))
         else:
@@ -55,7 +64,9 @@ def rows_of(steps, start, count):
     rows = np.arange(start, start + count)
     for scale, offset, num_rows, keys in steps:
         rows = scale * rows + offset
-        if keys is not None:
+        if isinstance(keys, _native.Choice):
+            keys.rows(rows, rows)
+        elif keys is not None:
             rows = np.array(twins.permute(rows.tolist(), num_rows, keys), np.int64)
     return rows
 

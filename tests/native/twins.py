@@ -1,6 +1,7 @@
 """The native kernels over again in plain Python and NumPy: slow, and plain enough to be believed."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -50,6 +51,30 @@ def permute_one(position, num_rows, keys):
 def permute(positions, num_rows, keys):
     keys = [int(key) for key in keys]
     return np.array([permute_one(int(p), num_rows, keys) for p in positions], dtype=np.int64)
+
+
+def dealt_rows(key, num_runs, places, firsts, tail):
+    """All rows that `_native.Dealt` chooses, in order: the pattern of each run, turned, and sorted."""
+    run_rows = firsts.shape[1]
+    rows = []
+    for run in range(num_runs):
+        found = mix(key + (run + 1) * 0x9E3779B97F4A7C15)
+        turn = found * run_rows >> 64
+        pattern = places[found & (len(places) - 1)].tolist()
+        rows += sorted(run * run_rows + (place + turn) % run_rows for place in pattern)
+    return np.array(rows + tail.tolist(), np.int64)
+
+
+def marked_rows(words):
+    """All rows whose bits are set."""
+    rows = [64 * i + j for i, word in enumerate(words.tolist()) for j in range(64) if word >> j & 1]
+    return np.array(rows, np.int64)
+
+
+def ranks(words):
+    """How many bits are set before every eighth word, and in all."""
+    counts = [word.bit_count() for word in words.tolist()]
+    return np.array([sum(counts[:end]) for end in range(0, len(counts) + 8, 8)], np.int64)
 
 
 def gather(source, rows, out, at=None):
@@ -163,3 +188,20 @@ def first_fit(lengths, capacity, most_bins, fills):
             closed.append((bin_, index + 1))
             del open_bins[bin_]
     return placed, closed, count
+
+
+def moments(rows):
+    """Mean, squared deviations, minimum and maximum of each place of a row, in exact arithmetic."""
+    columns = [list(column) for column in zip(*rows.tolist(), strict=True)]
+    exact = [[Fraction(value) for value in column] for column in columns]
+    means = [sum(column) / len(column) for column in exact]
+    squares = [
+        float(sum((value - mean) ** 2 for value in column))
+        for column, mean in zip(exact, means, strict=True)
+    ]
+    return (
+        [float(mean) for mean in means],
+        squares,
+        list(map(min, columns)),
+        list(map(max, columns)),
+    )

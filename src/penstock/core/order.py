@@ -120,10 +120,10 @@ def _lane_keys(
 ) -> npt.NDArray[np.uint64]:
     """Return `round_keys((*words, lane), count)` for each lane."""
     golden = np.uint64(_GOLDEN)
-    last = _mix_all(lanes + golden)
-    state = _mix_all(np.uint64(_state(words)) ^ last)
+    last = mix_all(lanes + golden)
+    state = mix_all(np.uint64(_state(words)) ^ last)
     steps = np.arange(1, count + 1, dtype=np.uint64) * golden
-    return _mix_all(state[:, None] + steps)
+    return mix_all(state[:, None] + steps)
 
 
 def _state(words: tuple[int, ...]) -> int:
@@ -133,7 +133,7 @@ def _state(words: tuple[int, ...]) -> int:
     return state
 
 
-def _mix_all(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def mix_all(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return the hash of each word; whole numbers of 64 bits wrap around."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -147,7 +147,7 @@ def hashes(words: tuple[int, ...], count: int) -> npt.NDArray[np.uint64]:
     [39, 44, 11]
     """
     state = np.uint64(_state(words))
-    return _mix_all(state + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
+    return mix_all(state + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
 
 
 def mix(word: int) -> int:

@@ -11,8 +11,8 @@ from penstock import _native
 from penstock.core.arrays import Index
 from penstock.core.order import num_rounds, round_keys
 
-Step = tuple[int, int, int, npt.NDArray[np.uint64] | None]
-"""Rewrites row numbers: scale * row + offset, then the permutation of so many rows that the keys select, if any."""
+Step = tuple[int, int, int, npt.NDArray[np.uint64] | _native.Choice | None]
+"""Rewrites row numbers: scale * row + offset, then what the keys select, a permutation of so many rows, or a choice."""
 Parts = list[tuple[_native.Route, int, int]]
 """Where the rows of a block are: on which native route, from which row on, and how many."""
 Located = tuple[Sequence[npt.NDArray[np.uint8]], Index]
@@ -43,6 +43,10 @@ class Route(ABC):
         """Return the route of rows of which row i is row `Permutation(num_rows, words)(i)` here, if there is one."""
         return None
 
+    def chosen(self, choice: _native.Choice) -> "Route | None":
+        """Return the route of rows of which row i is row `choice(i)` here, if there is one."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Tables(Route):
@@ -64,7 +68,12 @@ class Tables(Route):
         for scale, offset, num_rows, keys in self.steps:
             if (scale, offset) != (1, 0):
                 rows = rows * scale + offset
-            if keys is not None:
+            if isinstance(keys, _native.Choice):
+                rows = np.ascontiguousarray(rows, np.int64)
+                picked = np.empty(len(rows), np.int64)
+                keys.rows(rows, picked)
+                rows = picked
+            elif keys is not None:
                 permuted = np.empty(len(rows), np.int64)
                 _native.permute(np.ascontiguousarray(rows, np.int64), permuted, num_rows, keys)
                 rows = permuted
@@ -78,6 +87,10 @@ class Tables(Route):
         """Return the route with one more step before the others."""
         keys = round_keys(words, num_rounds(num_rows))
         return replace(self, steps=((1, 0, num_rows, keys), *self.steps), _made=[])
+
+    def chosen(self, choice: _native.Choice) -> Route:
+        """Return the route with one more step before the others."""
+        return replace(self, steps=((1, 0, 0, choice), *self.steps), _made=[])
 
 
 def beside(routes: "Sequence[Route | None]") -> Route | None:

@@ -204,6 +204,10 @@ class Node(ABC):
             store: nbytes for node in self.inputs for store, nbytes in node.cache_nbytes().items()
         }
 
+    def kept_nbytes(self) -> dict[int, int]:
+        """Return the bytes that the ledger counts for a dataset without any stream, by the id of what has them."""
+        return {one: nbytes for node in self.inputs for one, nbytes in node.kept_nbytes().items()}
+
     def with_errors(self, on_error: str) -> "Node":
         """Return this node for `on_error`: "raise" or "skip".
 
@@ -326,6 +330,10 @@ class Rows(Node):
         So a shuffle need not load the others. Any row can still be read: it only costs more.
         """
         return self
+
+    def only(self, number: int) -> "Rows | None":
+        """Return the same rows with a single field, if that can be read without the others."""
+        return None
 
     def route(self, epoch: int) -> Route | None:
         """Return where the rows are found in arrays in memory, if arithmetic is all it takes to find them.

@@ -1,5 +1,6 @@
 """Rows of arrays that the user has: in memory, lazy, as lists of bytes, str or arrays, or as columns of tables."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,18 @@ class Arrays(Rows):
         """Read the runs of each array."""
         for leaf, sink in zip(self.leaves, out.sinks, strict=True):
             leaf.read_runs(runs, sink, context)
+
+    def only(self, number: int) -> Rows:
+        """Return the rows of one array."""
+        leaf = self.leaves[number]
+        if (
+            self.grains
+        ):  # A copy: how many chunks it retains depends on the fields that are read with it.
+            leaf = copy.copy(leaf)
+        made = copy.copy(self)
+        made.leaves, made.fields, made.structure = (leaf,), (leaf.field,), flatten(0)[1]
+        made.grains, made.is_in_memory = grains_of([(leaf,)]), isinstance(leaf, InMemory)
+        return made
 
     def route(self, epoch: int) -> Route | None:
         """Return the arrays, if the rows of each lie in memory as they are."""

@@ -113,6 +113,14 @@ class ZippedRows(_Zipped, Rows):
         """Return the routes of the inputs side by side."""
         return beside([node.route(epoch) for node in self.nodes])
 
+    def only(self, number: int) -> Rows | None:
+        """Return one field of the input that has it."""
+        for node in self.nodes:
+            if number < len(node.fields):
+                return node.only(number) if node.num_rows == self.num_rows else None
+            number -= len(node.fields)
+        return None
+
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over inputs that are narrowed likewise."""
         return over(self, [node.narrowed(wanted) for node in self.nodes])

@@ -45,7 +45,7 @@ def write(job: Job) -> None:
     with (
         atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
         progress_bar(
-            job.path.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
+            job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
         ) as advance,
         job.open_stream(None) as stream,
     ):

@@ -86,7 +86,7 @@ def explain(plan: Plan) -> Explanation:
         ahead=plan.ahead,
         why=plan.why,
         total_nbytes=plan.total + plan.cached,
-        need_nbytes=plan.need,
+        need_nbytes=plan.need + sum(plan.node.kept_nbytes().values()),
         budget_nbytes=plan.budget,
         notes=tuple(dict.fromkeys([*notes, *cache_notes(plan)])),
     )

@@ -135,7 +135,7 @@ def choose(node: Node, flow: Flow, budget: int, choices: Sequence[Choice]) -> in
     caches = node.cache_nbytes().values()
     # A cache of a flow (0: not known) grows as rows come; it gets the memory that blocks leave over. So blocks
     # get half at most.
-    room = budget - sum(caches)
+    room = budget - sum(caches) - sum(node.kept_nbytes().values())
     room = room // 2 if 0 in caches else room
     for number, choice in enumerate(choices):
         if chosen_nbytes(node, flow, choice) <= room:

@@ -17,6 +17,7 @@ def fit_arrays(
     shuffle: bool = True,
     seed: int | None = 0,
     validation_split: float = 0.0,
+    validation_seed: int | None = None,
     validation_data: Any = None,
     memory: int | str | None = None,
     device_memory: int | str | None = None,
@@ -35,6 +36,7 @@ def fit_arrays(
         shuffle: Whether rows are shuffled anew each epoch.
         seed: The order that a shuffle has; None draws one.
         validation_split: The share of rows, the last ones, that is set aside before shuffling, without a copy.
+        validation_seed: With one, these are random rows instead of the last, as `ds.split` picks them.
         validation_data: (x, y) or (x, y, sample_weight) to validate on.
         memory: The budget beyond the arrays, in bytes or like "512MB"; by default half of what is free.
         device_memory: Training data that fits it is copied to the device once; so is validation data that
@@ -47,18 +49,26 @@ def fit_arrays(
         raise ValueError(
             f"validation_split must be at least 0 and less than 1, got {validation_split}."
         )
+    if validation_seed is not None and not validation_split:
+        raise ValueError(
+            f"validation_seed={validation_seed} picks the rows of validation_split, which is not there: "
+            "write validation_split=0.1."
+        )
     rows = _rows(x, y, sample_weight)
     held_out: Dataset | None = None
     if validation_data is not None:
         held_out = _rows(*validation_data)
     elif validation_split:
         first = math.floor(len(rows) * (1.0 - validation_split))
-        rows, held_out = rows.take(first), rows.skip(first)
-        if not len(rows) or not len(held_out):
+        if first in (0, len(rows)):
             raise ValueError(
-                f"validation_split={validation_split} of {len(rows) + len(held_out)} rows leaves "
+                f"validation_split={validation_split} of {len(rows)} rows leaves "
                 "nothing to train or to validate on."
             )
+        if validation_seed is None:
+            rows, held_out = rows.take(first), rows.skip(first)
+        else:
+            rows, held_out = rows.split(1.0 - validation_split, seed=validation_seed)
     if shuffle:
         rows = rows.shuffle(seed=seed)
     feed = _feed(rows, batch_size, memory, device_memory)

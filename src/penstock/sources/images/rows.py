@@ -15,6 +15,7 @@ from penstock.core.columns import Fixed, column_of
 from penstock.core.digests import array_digest
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, tops_of
+from penstock.core.nest import flatten
 from penstock.core.rows import Context, Node, RowSet, as_index
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError, SpecMismatchError
@@ -180,6 +181,15 @@ class ImageRows(SkippableRows):
                 if context.executor.is_closing:
                     return
                 self._decode(row, context, partial(_put, sink, slot, context))
+
+    def only(self, number: int) -> "ImageRows | None":
+        """Return the labels alone: they are known without decoding an image."""
+        if self.names[number] != "label":
+            return None
+        made = copy.copy(self)
+        made.names, made.structure = ["label"], flatten(0)[1]
+        made.fields = (self.fields[number],)
+        return made
 
     def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
         """Yield the images that can't be decoded."""

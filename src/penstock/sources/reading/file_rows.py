@@ -1,5 +1,6 @@
 """The rows of many files with random access, one file after the other."""
 
+import copy
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -173,6 +174,13 @@ class FileRows(SkippableRows):
                     together = ColumnSet([leaves[each] for each in one])
                     together.read_runs(mine, [sinks[each] for each in one], context)
             done = stop
+
+    def only(self, number: int) -> "FileRows":
+        """Return the rows of the files with one field."""
+        name = self.names[number]
+        # Copies: how many chunks a leaf retains depends on the fields that are read with it.
+        parts = [replace(part, leaves={name: copy.copy(part.leaves[name])}) for part in self.parts]
+        return FileRows(parts, self.locations, [name], flatten(0)[1])
 
     def _in_turn(self, sets: list[tuple[int, ...]], context: Context) -> Sequence[tuple[int, ...]]:
         """Return sets of columns, beginning with another one for each read.

@@ -121,6 +121,17 @@ class StageRows(StageNode, Rows):
         made.inputs = (node,)
         return made
 
+    def only(self, number: int) -> Rows | None:
+        """Return the rows with a single field, where all that this stage does is to number them anew."""
+        if type(self).fill is not StageRows.fill or self.fields is not self.input.fields:
+            return None
+        node = self.input.only(number)
+        if node is None:
+            return None
+        made = self.over(node)
+        made.fields, made.structure, made.grains = node.fields, node.structure, ()
+        return made
+
     def locate(self, row: int, epoch: int) -> str:
         """Return where a row comes from."""
         rows = self.input_rows(slice(row, row + 1), epoch)

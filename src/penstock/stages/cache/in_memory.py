@@ -212,6 +212,12 @@ class RowsInMemory(CacheRows):
         own = {} if store.account is not None else {id(store): self._stored_nbytes()}
         return {**super().cache_nbytes(), **own}
 
+    def kept_nbytes(self) -> dict[int, int]:
+        """Return the bytes of the cache, once a stream has set them aside."""
+        account = self.store.account
+        own = {} if account is None else {id(self.store): account.grant}
+        return {**super().kept_nbytes(), **own}
+
     def _fill_chunk(self, chunk: int, block: Block, context: Context) -> None:
         store = self.store
         assert store.is_filled is not None
@@ -254,6 +260,12 @@ class FlowInMemory(CacheFlow):
             return super().cache_nbytes()
         is_known = self.num_rows is not None and not self.is_varying
         return {**super().cache_nbytes(), id(store): self._known_nbytes() if is_known else 0}
+
+    def kept_nbytes(self) -> dict[int, int]:
+        """Return the bytes of the cache, once it is full."""
+        account = self.store.account if self.store.table is not None else None
+        own = {} if account is None else {id(self.store): account.grant}
+        return {**super().kept_nbytes(), **own}
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the input holds while it is read or, if that is more, blocks of its rows afterwards."""
