@@ -313,6 +313,10 @@ class Rows(Node):
         """Do the work of `read_columns`."""
         raise NotImplementedError
 
+    def only_field(self, number: int) -> "Rows | None":
+        """Return the same rows with one of their fields, if the others need not be read then; else None."""
+        return None
+
     def narrowed(self, wanted: Residue) -> "Rows":
         """Return the same rows, under the same numbers, of which only the wanted ones are read.
 

@@ -1,5 +1,6 @@
 """Rows of arrays that the user has: in memory, lazy, or as lists of bytes, str or arrays."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +31,26 @@ class Arrays(Rows):
         if not values:
             raise ValueError("from_arrays needs at least one array, got an empty nest.")
         names = field_names(self.structure)
-        self.leaves = tuple(
+        leaves = tuple(
             leaf_of(value, name) if _is_in_memory(value) else opened.leaf_of_any(value, name)
             for value, name in zip(values, names, strict=True)
         )
-        self.num_rows = _same_length(self.leaves, names)
+        _check_lists(values, leaves, names)
+        self.num_rows = _same_length(leaves, names)
+        self._set_leaves(leaves)
+
+    def _set_leaves(self, leaves: tuple[Leaf, ...]) -> None:
+        self.leaves = leaves
         self.fields = tuple(leaf.field for leaf in self.leaves)
         self.grains = grains_of([(leaf,) for leaf in self.leaves])
         self.is_in_memory = all(isinstance(leaf, InMemory) for leaf in self.leaves)
+
+    def only_field(self, number: int) -> Rows:
+        """Return the rows of one of the arrays."""
+        only = copy.copy(self)
+        only.structure = flatten(0)[1]
+        only._set_leaves((self.leaves[number],))  # noqa: SLF001  # a copy of this
+        return only
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Copy the rows of each array, with one gather an array."""
@@ -94,6 +107,21 @@ def _is_in_memory(value: Any) -> bool:
     while type(found) is np.ndarray:
         found = found.base
     return isinstance(value, list) or (isinstance(value, np.ndarray) and found is None)
+
+
+def _check_lists(values: Sequence[Any], leaves: Sequence[Leaf], names: Sequence[str]) -> None:
+    """Raise if a list of arrays was meant to be several fields: its arrays are as long as other fields are."""
+    lengths = {leaf.num_rows for leaf in leaves}
+    for value, name in zip(values, names, strict=True):
+        if not isinstance(value, list) or len(lengths) == 1:
+            continue
+        rows = {len(each) if getattr(each, "shape", ()) else -1 for each in value}
+        if len(rows) == 1 and rows <= lengths - {len(value)}:
+            raise LengthError(
+                f"field {name!r} is a list of {len(value)} arrays, and each array of a list is a row; but each of "
+                f"these has {rows.pop()} rows, as other fields have. Several inputs are a tuple, not a list:\n"
+                "  wrong: from_arrays(([a, b], y))\n  right: from_arrays(((a, b), y))"
+            )
 
 
 def _same_length(leaves: Sequence[Leaf], names: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
-from penstock.core.rows import Context, RowSet, Runs
+from penstock.core.rows import Context, Rows, RowSet, Runs
 from penstock.core.spec import dtype_name
 from penstock.errors import (
     AccessError,
@@ -131,6 +131,12 @@ class FileRows(SkippableRows):
             max((part.leaves[name] for part in self.parts), key=lambda leaf: leaf.staging_nbytes(1))
             for name in self.names
         )
+
+    def only_field(self, number: int) -> Rows:
+        """Return the rows with one of their fields."""
+        name = self.names[number]
+        parts = [Part(part.name, {name: part.leaves[name]}) for part in self.parts]
+        return FileRows(parts, self.locations, [name], flatten(0)[1])
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows of each file into their places."""

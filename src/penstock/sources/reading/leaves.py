@@ -215,7 +215,8 @@ class ArrayList(Leaf):
                 raise ValueError(
                     f"field {name!r}: the arrays of a list must agree in dtype and number of "
                     f"dimensions, got {first.dtype} {first.shape} in row 0 and {value.dtype} "
-                    f"{value.shape} in row {row}."
+                    f"{value.shape} in row {row}. A list is data: each array in it is a row. Several fields are a "
+                    "tuple: from_arrays((x, y))."
                 )
             for axis, size in enumerate(value.shape):
                 if shape[axis] != size:
