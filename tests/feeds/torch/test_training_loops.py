@@ -116,6 +116,38 @@ def test_lightning_trains_on_the_batch_that_failed_when_it_goes_on(lightning, ki
         assert same_weights(again, whole)
 
 
+def test_states_that_are_asked_for_by_hand_are_those_of_the_feed_that_is_asked(lightning, tmp_path):
+    ds = ps.from_arrays((X, Y)).batch(BATCH_SIZE)
+    train, valid, told = ds.to_torch(), ds.to_torch(), []
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, number):
+            return self.net(batch[0]).mean()
+
+        def validation_step(self, batch, number):
+            told.append((train.state_dict()["element"], valid.state_dict()["element"]))
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        val_check_interval=3,
+        num_sanity_val_steps=0,
+        accelerator="cpu",
+        **quiet,
+        limit_val_batches=2,
+        enable_checkpointing=False,
+    )
+    trainer.fit(Model(), train, valid)
+    assert told == [(3, 1), (3, 2), (6, 1), (6, 2)]
+
+
 def test_lightning_reads_epoch_0_first(lightning, tmp_path):
     model = fit(lightning, "rows", tmp_path)
     ds = rows("rows", (X, Y)).batch(BATCH_SIZE)

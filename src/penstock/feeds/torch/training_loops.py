@@ -61,7 +61,7 @@ def asking_loop(feed: object) -> Asking:
         for one, most in zip(loaders, getattr(asks, "limits", None) or (), strict=False):
             limit = most if one is feed else limit
         fetcher = getattr(asks, "_data_fetcher", None)
-        if fetcher is not None:
+        if hasattr(asks, "epoch_loop") and any(one is feed for one in _combined(asks)):
             progress = asks.epoch_loop.batch_progress.current
             in_hand = max(0, progress.ready - progress.processed)
             return Asking(len(getattr(fetcher, "batches", ())) + in_hand, limit)
@@ -73,8 +73,7 @@ def state_not_loaded(feed: object) -> Any:
     for asks in _lightning_frames():
         states = getattr(asks, "_combined_loader_states_to_load", None)
         if states and getattr(asks, "is_resuming", False):
-            combined = getattr(asks._combined_loader, "flattened", ())  # noqa: SLF001  # see above
-            loaders = [one for one in combined if _is_stateful(one)]
+            loaders = [one for one in _combined(asks) if _is_stateful(one)]
             found = [state for one, state in zip(loaders, states, strict=False) if one is feed]
             return found[0] if found and len(loaders) == len(states) else None
     return None
@@ -87,6 +86,11 @@ def _lightning_frames() -> Iterator[Any]:
         if str(frame.f_globals.get("__name__")).startswith(_LIGHTNING):
             yield frame.f_locals.get("self")
         frame = frame.f_back
+
+
+def _combined(loop: Any) -> Any:
+    """Return what a loop of Lightning reads from."""
+    return getattr(getattr(loop, "_combined_loader", None), "flattened", ())
 
 
 def _is_stateful(loader: Any) -> bool:
