@@ -11,7 +11,8 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 TOOLS = {"google-crc32c", "hypothesis", "moto", "pytest", "pytest-timeout", "pytest-xdist", "scipy"}
-APART = {"ray"}  # It is no format, and Keras does not use it.
+# No formats, and Keras does not use them.
+APART = {"ray", "accelerate", "equinox", "flax", "lightning", "optax", "transformers"}
 REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[([a-z0-9_,-]+)\])?(?:>=([0-9.]+))?")
 
 

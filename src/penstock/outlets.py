@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.core import idle
 from penstock.core.arguments import local_path, one_of, whole_number
+from penstock.core.askers import asking_keras
 from penstock.core.habits import teaching
 from penstock.core.lazy import lazy
 from penstock.core.rows import Node
@@ -41,6 +42,19 @@ class Outlets:
         self.node = node
         self.options = options
         self._epochs = itertools.count()
+
+    @property  # type: ignore[misc]  # It can't be set, and nobody does.
+    def __class__(self) -> type:
+        """Its class. Keras asks for it when it is given a dataset in place of a feed: the moment to refuse that."""
+        asking = asking_keras()
+        if asking:
+            feed = "to_keras()" if asking == "keras" else "to_tf()"
+            batch = "" if self.node.is_batched else "batch(32)."
+            raise TypeError(
+                f"{asking} can't read a penstock dataset itself: give it a feed of one.\n"
+                f"  wrong: model.fit(ds)\n  right: model.fit(ds.{batch}{feed})"
+            )
+        return type(self)
 
     def explain(self) -> Explanation:
         """Return what iterating will do: stages, sizes, threads and bytes. Reads nothing."""
@@ -191,7 +205,7 @@ class Outlets:
     def to_keras(
         self,
         *,
-        class_weight: dict[int, float] | None = None,
+        class_weight: "dict[int, float] | Literal['balanced'] | None" = None,
         device_memory: int | str | None = None,
     ) -> "KerasFeed | PyDatasetFeed":
         """Return what `model.fit`, `evaluate` and `predict` take as data, on each backend of Keras.
@@ -200,7 +214,8 @@ class Outlets:
         takes the memory of the stream; nothing is copied on the CPU.
 
         Args:
-            class_weight: The weight of each class, as `fit` takes it.
+            class_weight: The weight of each class, as `fit` takes it; "balanced" makes all classes count alike, by one
+                pass over the labels when this is called.
             device_memory: Data that fits it is copied to the device once, and gathered there; in bytes
                 or like "2GB". By default half of what an accelerator has free.
         """

@@ -1,5 +1,6 @@
 """Runs of an example: whole ones by its own command, and those in which a rank is killed."""
 
+import itertools
 import os
 import random
 import subprocess
@@ -97,3 +98,33 @@ def check_keras(launch, script, folder, seed=0, worlds=(2, 3)):
     assert "Epoch 3/3" in found
     alone = launch(script, 1, folder / "whole")
     assert loss_of(found) == pytest.approx(loss_of(alone), rel=1e-3)
+
+
+def kill_alone(script, folder, line, **environment):
+    """Start an example of one process, and kill it once it has printed so many lines; return what it printed."""
+    with subprocess.Popen(
+        [sys.executable, "-u", f"examples/{script}", str(folder)],
+        cwd=ROOT,
+        env=os.environ | QUIET | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        printed = list(itertools.islice(process.stdout, line))
+        process.kill()
+    assert len(printed) == line, "".join(printed)
+    return printed
+
+
+def check_kills_alone(load, script, folder, lines, **environment):
+    """Kill a run after some lines, each time, and finish it: it ends as one that nobody killed."""
+    for name in ("whole", "killed"):
+        (folder / name).mkdir()
+    run(f"examples/{script}", folder / "whole", **environment)
+    for line in lines:
+        kill_alone(script, folder / "killed", line, **environment)
+    run(f"examples/{script}", folder / "killed", **environment)
+    wanted, found = load(folder / "whole"), load(folder / "killed")
+    assert len(wanted) == len(found) > 0
+    for one, other in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -13,7 +13,7 @@ from penstock.core.nest import field_names, flatten
 from penstock.core.route import Route, Tables
 from penstock.core.rows import Context, Rows, RowSet, Runs, count
 from penstock.errors import LengthError
-from penstock.sources.reading.leaves import ArrayList, InMemory, Leaf, leaf_of
+from penstock.sources.reading.leaves import InMemory, Leaf, leaf_of
 from penstock.sources.reading.read_blocks import grain_words, grains_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Arrays(Rows):
             values, self.structure = flatten(data_frames.opened(values, self.structure))
         names = field_names(self.structure)
         self.leaves = tuple(map(_leaf, values, names))
+        _check_lists(values, self.leaves, names)
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
         self.grains = grains_of([(leaf,) for leaf in self.leaves])
@@ -116,22 +117,30 @@ def _is_in_memory(value: Any) -> bool:
     return isinstance(value, list) or (isinstance(value, np.ndarray) and found is None)
 
 
+def _check_lists(values: Sequence[Any], leaves: Sequence[Leaf], names: Sequence[str]) -> None:
+    """Raise if a list of arrays was meant to be several fields: its arrays are as long as other fields are."""
+    lengths = {leaf.num_rows for leaf in leaves}
+    for value, name in zip(values, names, strict=True):
+        if not isinstance(value, list) or len(lengths) == 1:
+            continue
+        rows = {len(each) if getattr(each, "shape", ()) else -1 for each in value}
+        if len(rows) == 1 and rows <= lengths - {len(value)}:
+            raise LengthError(
+                f"field {name!r} is a list of {len(value)} arrays, and each array of a list is a row; but each of "
+                f"these has {rows.pop()} rows, as other fields have. Several inputs are a tuple, not a list:\n"
+                "  wrong: from_arrays(([a, b], y))\n  right: from_arrays(((a, b), y))"
+            )
+
+
 def _same_length(leaves: Sequence[Leaf], names: Sequence[str]) -> int:
     first = leaves[0].num_rows
     for leaf, name in zip(leaves, names, strict=True):
         if leaf.num_rows != first:
             least = min(first, leaf.num_rows)
-            cure = (
-                "  wrong: from_arrays((x, y))  # len(x) != len(y)\n"
-                f"  right: from_arrays((x[:{least}], y[:{least}]))  # if the first rows belong together"
-            )
-            if any(isinstance(one, ArrayList) for one in leaves):
-                cure = (
-                    "  wrong: from_arrays(([a, b], y))  # a list is one field, of which each item is a row\n"
-                    "  right: from_arrays(((a, b), y))"
-                )
             raise LengthError(
                 f"all arrays must have the same number of rows, got {first} in field {names[0]!r} "
-                f"and {leaf.num_rows} in field {name!r}.\n{cure}"
+                f"and {leaf.num_rows} in field {name!r}.\n"
+                "  wrong: from_arrays((x, y))  # len(x) != len(y)\n"
+                f"  right: from_arrays((x[:{least}], y[:{least}]))  # if the first rows belong together"
             )
     return first

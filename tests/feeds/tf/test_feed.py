@@ -191,3 +191,90 @@ def test_iterators_left_half_way_end_their_threads(is_filtered):
     next(second)
     feed.close()
     assert not [t for t in threading.enumerate() if t.name.lower().startswith("penstock")]
+
+
+@pytest.mark.parametrize("kind", ["rows", "filter"])
+@pytest.mark.parametrize("device_memory", [None, "1GB"])
+def test_the_next_iteration_begins_past_what_is_skipped(kind, device_memory):
+    ds = dataset() if kind == "rows" else dataset().filter(lambda x, n: True)
+    feed = ds.to_tf(device_memory=device_memory)
+    feed.skip_batches(3)
+    assert feed.state()["element"] == 3
+    assert same(feed, expected(ds, 0)[3:])
+    assert same(feed, expected(ds, 1))
+    feed.skip_batches(24)
+    assert same(feed, expected(ds, 4)[4:])
+    for _ in feed.take(2):
+        pass
+    feed.resume(feed.state(2))
+    feed.skip_batches(5)
+    assert same(feed, expected(ds, 5)[7:])
+    # tf.data's own: without the first batches, each time.
+    shorter = feed.skip(6)
+    assert isinstance(shorter, tf.data.Dataset)
+    assert same(shorter, expected(ds, 6)[6:])
+
+
+# -- tf_keras (Keras 2) ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tf_keras():
+    return pytest.importorskip("tf_keras")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_tf_keras_trains_validates_and_predicts_epoch_after_epoch(tf_keras):
+    seen = []
+
+    class Spy(tf_keras.layers.Layer):
+        def call(self, x, training=False):
+            if training:
+                seen.append(x.numpy()[:, 0].tolist())
+            return x
+
+    def compiled():
+        tf_keras.utils.set_random_seed(0)
+        model = tf_keras.Sequential([Spy(), tf_keras.layers.Dense(1)])
+        model.compile("sgd", "mse", run_eagerly=True)
+        return model
+
+    ds = dataset().map(lambda x, n: (x, n * np.float32(0.01)))
+    wanted = [expected(ds, epoch) for epoch in range(3)]
+    found = compiled().fit(ds.to_tf(), epochs=2, validation_data=ds.to_tf(), verbose=0)
+    assert seen == [x[:, 0].tolist() for epoch in wanted[:2] for x, _ in epoch]
+    assert len(found.history["val_loss"]) == 2
+    by_hand = compiled()
+    losses = [[by_hand.train_on_batch(*batch) for batch in epoch] for epoch in wanted[:2]]
+    sizes = [len(y) for _, y in wanted[0]]
+    means = [np.average(each, weights=sizes) for each in losses]
+    assert found.history["loss"] == pytest.approx(means, rel=1e-4)
+    # Steps across epochs, as Keras 2 wants them, and an epoch without a length.
+    seen.clear()
+    compiled().fit(ds.to_tf().repeat(), epochs=3, steps_per_epoch=4, verbose=0)
+    assert seen == [x[:, 0].tolist() for x, _ in (*wanted[0], *wanted[1])][:12]
+    filtered = ds.filter(lambda x, y: True).to_tf()
+    assert len(compiled().fit(filtered, epochs=2, verbose=0).history["loss"]) == 2
+    assert by_hand.predict(ds.to_tf(), verbose=0).shape == (NUM_ROWS, 1)
+    by_hand.evaluate(ds.to_tf(), verbose=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_tf_keras_says_what_it_takes(tf_keras):
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    ds = dataset().map(lambda x, n: (x, n * np.float32(0.01)))
+    wrong = [ds, ds.to_keras()]
+    for data in wrong:
+        with pytest.raises(
+            TypeError, match=r"tf_keras.*\n.*\n  right: model\.fit\(ds\.to_tf\(\)\)"
+        ):
+            model.fit(data, verbose=0)
+        with pytest.raises(
+            TypeError, match=r"tf_keras.*\n.*\n  right: model\.fit\(ds\.to_tf\(\)\)"
+        ):
+            model.fit(ds.to_tf(), validation_data=data, verbose=0)
+        with pytest.raises(TypeError, match="tf_keras"):
+            model.predict(data, verbose=0)

@@ -88,6 +88,21 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self.model._initial_epoch = self._epoch  # noqa: SLF001  # as BackupAndRestore does
         if saved.is_stopped:
             self.model._initial_epoch = self.params["epochs"]  # noqa: SLF001  # The run ended by itself.
+        self._tell_if_done(saved)
+
+    def _tell_if_done(self, saved: Saved) -> None:
+        """Warn that nothing is left to train, if nothing is."""
+        epochs = int(self.params["epochs"])
+        if not self._feed.is_first_rank or (saved.epoch < epochs and not saved.is_stopped):
+            return
+        if saved.is_stopped:
+            why, more = f"the run was stopped after epoch {saved.epoch}", ""
+        else:
+            why, more = f"{saved.epoch} epochs are done, of {epochs}", "give fit more epochs, or "
+        warn_user(
+            f"nothing is left to train: {why}, as {saved.path} says. To train on, {more}remove it, or choose another "
+            "folder."
+        )
 
     def _load(self) -> Saved | None:
         """Return what was saved, of which the place in the data is taken over; None if nothing was.
@@ -114,7 +129,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     def _load_from(self, path: Path) -> Saved | None:
         variables = [*self._variables(), *self.model.metrics_variables]
-        saved = load_run(path, [list(v.shape) for v in variables])
+        names = [str(getattr(v, "path", "")) for v in variables]
+        saved = load_run(path, [list(v.shape) for v in variables], names)
         if saved is None:
             return None
         self._check(saved)
@@ -218,6 +234,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             "iterations": None if optimizer is None else int(_value(optimizer.iterations)),
         }
         if self._feed.is_first_rank:
+            meta["names"] = [str(getattr(variable, "path", "")) for variable in variables]
             save_run(self._path, meta, values, keeps=self._keeps)
         self._keeps = True
         self._copies[:] = [id(self)]

@@ -24,13 +24,13 @@ class Resume:
 
     state: State
     steps_done: int | None = None
-    """None: as many as the state has batches behind it, if epochs of Keras are epochs of the dataset, else 0."""
+    """None: not known, since the state did not come from a checkpoint."""
 
     def steps_before(self, role: Role) -> int:
-        """Return how many steps of the epoch that Keras begins were taken before."""
-        if self.steps_done is not None:
-            return self.steps_done
-        return self.state.element if role.steps is None else 0
+        """Return how many steps of the epoch that Keras begins were taken before, or are left out of it."""
+        if role.steps is None:
+            return self.state.element  # Epochs of Keras are epochs of the dataset.
+        return self.steps_done or 0
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +61,8 @@ class Epochs:
         self._uncounted: Pass | None = None
         """A pass that no epoch was begun for: one more epoch if it was read to its end, else a probe."""
         self.resume: Resume | None = None
+        self.num_skipped = 0
+        """Batches that `skip` goes past, from wherever the next epoch of `fit` begins."""
         self.training: Pass | None = None
         """What `fit` reads from at the moment, or read from last."""
 
@@ -74,6 +76,12 @@ class Epochs:
             return self.resume.state
         epoch = 0 if self.training is None else self.training.epoch + 1
         return State(self._fingerprint, epoch)
+
+    @property
+    def is_in_epoch(self) -> bool:
+        """Whether `fit` reads from a pass at this moment."""
+        reading = self.training
+        return reading is not None and not (reading.is_closed or reading.is_ended)
 
     def add(self, owner: Any, role: Role) -> Reader:
         """Return the reader for an epoch iterator that Keras has made."""
@@ -153,6 +161,7 @@ class Epochs:
         if begun.is_unread:
             begun.is_unread = False
             self.resume, self.training = None, reading
+            self.num_skipped = 0
         else:
             self._uncounted = reading
         return reading

@@ -15,6 +15,7 @@ try:
 except ImportError as error:
     raise missing_keras(error) from error
 
+from penstock.core.askers import asking_keras
 from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
@@ -24,11 +25,17 @@ from penstock.feeds.base import Feed, standing
 from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.backend_dtypes import check_backend_dtypes
+from penstock.feeds.keras.balancing import ClassWeight, balanced_weights, check_class_weight
 from penstock.feeds.keras.blank import blank_batch, blank_batches
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
 from penstock.feeds.keras.device_choice import KerasResidency
 from penstock.feeds.keras.epochs import Begun, Epochs, Resume
+from penstock.feeds.keras.mistakes import (
+    check_labels,
+    not_for_tf_keras,
+    warn_of_shuffled_outputs,
+)
 from penstock.feeds.keras.predict import Predictions, normalization, predict_to
 from penstock.feeds.keras.preparing import check_parts, parts_spec, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
@@ -55,7 +62,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self,
         source: Outlets,
         *,
-        class_weight: dict[int, float] | None = None,
+        class_weight: ClassWeight = None,
         device_memory: int | str | None = None,
     ) -> None:
         self._node = source.node
@@ -64,12 +71,13 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         check_backend_dtypes(self._node)
         self.source = source
         self._total = num_batches(self._node)
-        self._class_weight = class_weight
-        # Called only for its checks: errors come here rather than in `fit`.
-        preparation(self._node, class_weight, keras.backend.floatx(), is_trained=False)
-        self._home = KerasResidency(source, class_weight, device_memory)
         if self._total == 0:
             raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
+        self._balanced: dict[int, float] | None = None
+        self.class_weight = self._weights_of(class_weight)
+        # Called only for its checks: errors come here rather than in `fit`.
+        preparation(self._node, self.class_weight, keras.backend.floatx(), is_trained=False)
+        self._home = KerasResidency(source, self.class_weight, device_memory)
         self._epochs = Epochs(fingerprint(self._node), self._total)
         self._is_recorded = False
         self._ranks = shared_in_fit(self._node)
@@ -88,7 +96,10 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
                 # Whatever this call of Keras asks from now on, it asks the feed of all rows.
                 owner.data_adapter = KerasFeed(all_rows(self.source))
                 return owner.data_adapter.num_batches  # type: ignore[no-any-return]  # Keras has no types
+            if role.call == "predict":
+                warn_of_shuffled_outputs(self._node, "predict")
             if role.call == "fit":
+                check_labels(self._node)
                 _check_validation()
                 warn_of_training_apart(self._node)
             reader = self._epochs.add(owner, role)
@@ -225,14 +236,18 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             path: The `.npy` file to make; for a model with several outputs, a folder of such files.
             model: The Keras model that predicts.
         """
+        warn_of_shuffled_outputs(self._node, "predict_to")
         source = all_rows(self.source)
         return predict_to(source, model, path, self._converter(source.node))
 
     def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
         """Return a `keras.layers.Normalization` set from one pass over the data, without a copy.
 
+        Where x is a dict or a tuple of several fields, it returns a nest like x with a layer for each of them:
+        `{name: layer(inputs[name]) for name, layer in feed.normalization().items()}`.
+
         Args:
-            field: Which field of x, by its name; by default the first.
+            field: One field of x, by its name, to get its layer alone.
             axis: As the layer takes it: the axis that has a mean and a variance for each index.
         """
         return normalization(self.source, field, axis)
@@ -249,6 +264,22 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         of a state: `checkpoint` saves and resumes all of it together.
         """
         self._epochs.resume = Resume(self._state_to_resume(state))
+        self._epochs.num_skipped = 0
+
+    def skip(self, count: int) -> None:
+        """Go past the next `count` batches: the next epoch of `fit` begins so much later, and ends with its data.
+
+        They are counted from where that epoch would begin. With `checkpoint`, that is the place that it goes on from.
+        With random access it costs the same for any count; else the batches are read, and dropped. While `fit` is in
+        an epoch, Keras has batches ahead of it: skip between two epochs, or stop, skip, and fit again.
+        """
+        if self._epochs.is_in_epoch:
+            raise RuntimeError(
+                "skip can't be called in the middle of an epoch of fit, which reads ahead: call it in on_epoch_end of "
+                "a callback, or set model.stop_training = True, and call feed.skip(n) before the next fit."
+            )
+        self._epochs.resume = Resume(self._past(self._epochs.next(), count))
+        self._epochs.num_skipped += count
 
     def _standing(self) -> str:
         reading, position = self.training, self._epochs.next()
@@ -281,6 +312,8 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     @property  # type: ignore[misc]  # It can't be set, and nobody does.
     def __class__(self) -> type:
         """Its class. Keras asks for it when `fit` is called with validation data: the moment to refuse that."""
+        if asking_keras() == "tf_keras":
+            raise not_for_tf_keras()
         if keras_calls.is_unpacking():
             _check_validation()
         return type(self)
@@ -301,8 +334,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._is_recorded = True
 
     def resume_at(self, state: StateDict, steps_done: int) -> None:
-        """Start the next epoch of `fit` at this state, `steps_done` steps into an epoch of Keras."""
-        self._epochs.resume = Resume(self._state_to_resume(state), steps_done)
+        """Start the next epoch of `fit` at a state, or past what is skipped, `steps_done` steps into one of Keras."""
+        there = self._past(self._state_to_resume(state), self._epochs.num_skipped)
+        self._epochs.resume = Resume(there, steps_done)
 
     @property
     def is_first_rank(self) -> bool:
@@ -329,8 +363,17 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     def _weights(self, role: Role | None) -> dict[int, float] | None:
         if role is not None and role.call != "fit":
             return None
-        given = None if role is None else role.class_weight
-        return self._class_weight if given is None else given
+        given = None if role is None else self._weights_of(role.class_weight)
+        return self.class_weight if given is None else given
+
+    def _weights_of(self, class_weight: ClassWeight) -> dict[int, float] | None:
+        """Return the weights that were given, or those that one pass over the labels finds; it is made once."""
+        check_class_weight(self._node, class_weight)
+        if not isinstance(class_weight, str):
+            return class_weight
+        if self._balanced is None:
+            self._balanced = balanced_weights(self.source)
+        return self._balanced
 
     def _spec(self, role: Role | None) -> Any:
         is_trained = _is_trained(role)
@@ -463,7 +506,7 @@ def _check_validation() -> None:
 def keras_feed(
     source: Outlets,
     *,
-    class_weight: dict[int, float] | None = None,
+    class_weight: ClassWeight = None,
     device_memory: int | str | None = None,
 ) -> KerasFeed | PyDatasetFeed:
     """Return the feed for this Keras: an adapter (since 3.7), or a PyDataset, which always streams."""
@@ -475,4 +518,4 @@ def keras_feed(
         is_taken = False
     if is_taken:
         return feed
-    return PyDatasetFeed(source, class_weight=class_weight)
+    return PyDatasetFeed(source, class_weight=feed.class_weight)

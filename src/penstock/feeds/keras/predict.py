@@ -12,6 +12,7 @@ from penstock.core.arrays import Array
 from penstock.core.nest import field_names, flatten
 from penstock.engine.stream import open_stream
 from penstock.engine.stream.statistics import FieldStatistics
+from penstock.feeds.keras.preparing import parts_spec
 from penstock.feeds.keras.ranks_apart import all_rows
 from penstock.feeds.leafwise import Convert
 from penstock.io.atomic import atomic_file
@@ -133,24 +134,39 @@ def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
 
 
 def normalization(source: Outlets, field: str | None, axis: int | None) -> Any:
-    """Return a Normalization layer with the mean and variance of a field of x, from one pass."""
+    """Return a Normalization layer for x, or a nest like x of them, with mean and variance from one pass."""
     rows = all_rows(source)
-    statistics = rows.statistics()
-    # Weights of rows that `distribute` adds stand beside the batch.
-    found, structure = flatten(statistics[0] if rows.node.weighs_rows else statistics)
+    spec = parts_spec(rows.node)
+    x_spec = spec[0] if isinstance(spec, tuple) else spec
+    wanted, structure = flatten(x_spec)
     names = field_names(structure)
-    name = names[0] if field is None else field
-    if name not in names:
-        raise ValueError(f"there is no field {name!r}; the fields are {', '.join(names)}.")
-    mean, variance = _along(found[names.index(name)], axis)
+    statistics = rows.statistics()
+    # The leaves of x come first; weights of rows that `distribute` adds stand beside the batch.
+    found = flatten(statistics)[0][: len(wanted)]
+    if field is None:
+        made = [_layer(*each, axis) for each in zip(names, found, strict=True)]
+        return structure.unflatten(made)
+    if field not in names and isinstance(spec, tuple):
+        # Its name in a whole row.
+        names = field_names(flatten(spec)[1])[: len(wanted)]
+    if field not in names:
+        raise ValueError(f"there is no field {field!r} in x; its fields are {', '.join(names)}.")
+    return _layer(field, found[names.index(field)], axis)
+
+
+def _layer(name: str, found: FieldStatistics, axis: int | None) -> Any:
+    if found.mean is None or found.variance is None:
+        raise TypeError(
+            f"field {name!r} of x has no mean and no variance: only numbers have; name the fields to normalise one by "
+            "one, with normalization(field=...)."
+        )
+    mean, variance = _along(found.mean, found.variance, axis)
     return keras.layers.Normalization(axis=axis, mean=mean, variance=variance)
 
 
-def _along(found: FieldStatistics, axis: int | None) -> tuple[Any, Any]:
+def _along(means: Array, variances: Array, axis: int | None) -> tuple[Any, Any]:
     """Return mean and variance for each index of one axis of a row (-1: the last), or for all of it."""
-    if found.mean is None or found.variance is None:
-        raise TypeError("only numbers have a mean and a variance.")
-    means, variances = np.asarray(found.mean), np.asarray(found.variance)
+    means, variances = np.asarray(means), np.asarray(variances)
     if axis is None or means.ndim == 0:
         chosen: tuple[int, ...] = ()
     else:

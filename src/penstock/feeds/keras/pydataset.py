@@ -4,9 +4,10 @@ from typing import Any
 
 import keras
 
+from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import unflatten
 from penstock.core.rows import Rows, plain_context
-from penstock.core.state import StateDict
+from penstock.core.state import State, StateDict
 from penstock.engine.stream import Report
 from penstock.errors import StateError
 from penstock.feeds.base import Feed
@@ -65,6 +66,11 @@ class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras
                 f"batch {found.element} of epoch {found.epoch}; install keras>=3.7, or a newer penstock."
             )
         self._epoch = found.epoch - 1
+
+    def skip(self, count: int) -> None:
+        """Go past the next `count` batches, which must be those of whole epochs: this Keras can't begin elsewhere."""
+        position = State(fingerprint(self._node), max(0, self._epoch + 1))
+        self.resume(self._past(position, count).to_dict())
 
     def report(self) -> Report | None:
         """Return None: batches are read one by one, outside any stream."""

@@ -81,7 +81,7 @@ def _keep(path: Path, before: Path) -> None:
     spare.replace(before)
 
 
-def load_run(path: Path, shapes: list[list[int]]) -> Saved | None:
+def load_run(path: Path, shapes: list[list[int]], names: list[str]) -> Saved | None:
     """Return what a checkpoint holds, for a model whose variables have these shapes; None if there is none.
 
     Raises:
@@ -94,7 +94,7 @@ def load_run(path: Path, shapes: list[list[int]]) -> Saved | None:
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as members:
             meta = json.loads(_member(members, "meta").tobytes())
-            _check_model(path, meta, shapes)
+            _check_model(path, meta, shapes, names)
             pairs = zip(meta["dtypes"], shapes, strict=True)
             values = [
                 _stored(_member(members, f"v{i}"), dtype, shape)
@@ -142,17 +142,47 @@ def _cure(path: Path) -> str:
     return f"Remove {path}, or choose another folder, to train from the beginning."
 
 
-def _check_model(path: Path, meta: dict[str, Any], shapes: list[list[int]]) -> None:
+def _check_model(
+    path: Path, meta: dict[str, Any], shapes: list[list[int]], names: list[str]
+) -> None:
     if meta["version"] != VERSION:
         raise StateError(
             f"{path} has version {meta['version']!r:.20}, and this penstock reads {VERSION}. {_cure(path)}"
         )
-    if meta["shapes"] != shapes or meta["backend"] != keras.backend.backend():
+    backend = keras.backend.backend()
+    if meta["backend"] != backend:
         raise StateError(
-            f"{path} belongs to another model or backend: it has {len(meta['shapes'])} "
-            f"variables on {meta['backend']!r:.20}, this model {len(shapes)} on "
-            f"{keras.backend.backend()}, or some differ in shape. {_cure(path)}"
+            f"{path} belongs to another backend: it was saved on {meta['backend']!r:.20}, and this is {backend!r}. "
+            f"{_cure(path)}"
         )
+    if meta["shapes"] != shapes:
+        saved_names = meta.get("names")
+        known = saved_names if isinstance(saved_names, list) else []
+        problem = _difference(meta["shapes"], known, shapes, names)
+        raise StateError(f"{path} belongs to another model: {problem}. {_cure(path)}")
+
+
+def _difference(
+    saved: list[Any], saved_names: list[Any], shapes: list[list[int]], names: list[str]
+) -> str:
+    """Return what differs between the variables of a checkpoint and those of a model, in words."""
+    counts = f"it has {len(saved)} variables (weights, optimizer and metrics), and this model {len(shapes)}"
+    pairs = zip(saved, shapes, strict=False)
+    first = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+    if first is None:
+        more, its = (shapes, names) if len(shapes) > len(saved) else (saved, saved_names)
+        whose = "this model" if more is shapes else "it"
+        first = min(len(saved), len(shapes))
+        return f"{counts}: only {whose} has {_variable(more, its, first)}"
+    differ = (
+        f"{_variable(saved, saved_names, first)} is {_variable(shapes, names, first)} in this model"
+    )
+    return differ if len(saved) == len(shapes) else f"{counts}; {differ}"
+
+
+def _variable(shapes: list[Any], names: list[Any], number: int) -> str:
+    name = f"{names[number]!s:.80}" if number < len(names) else f"variable {number}"
+    return f"{name} of shape {tuple(shapes[number])!s:.60}"
 
 
 def _member(members: zipfile.ZipFile, name: str) -> Any:

@@ -160,6 +160,15 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         """
         self._epochs.resume(self._state_to_resume(state))
 
+    def skip_batches(self, count: int) -> None:
+        """Let the next iteration begin `count` batches after where it would: what `skip` of other feeds does.
+
+        `skip` is that of tf.data: a dataset without its first batches, in every iteration. To go past batches after the
+        `n` that were used of an iteration, call `resume(state(n))` first. With random access it costs the same for any
+        count; else the batches are read, and dropped.
+        """
+        self._epochs.resume(self._past(self._epochs.next, count))
+
     def report(self) -> Report | None:
         """Return what the epoch read last has done; None before the first."""
         last = self._epochs.last
@@ -177,6 +186,7 @@ def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | N
     node = source.node
     check_batched(node, "to_tf()")
     check_dtypes(node, "TensorFlow", lambda dtype: has_dtype(dtype, tf), has_text=True)
+    _check_device(device)
     target = TfDevice(device)
     put = chained(byte_orders(node), target.put)
     assert put is not None
@@ -198,3 +208,22 @@ def tf_feed(source: Outlets, *, device: str | None, device_memory: int | str | N
         return TfFeed(source, epochs, rest, rest)
     known = dataset.apply(tf.data.experimental.assert_cardinality(total))
     return TfFeed(source, epochs, known.prefetch(2), rest)
+
+
+def _check_device(device: str | None) -> None:
+    """Raise if TensorFlow has no device of that name: it would put batches on the CPU without a word."""
+    if device is None:
+        return
+    try:
+        kind = tf.DeviceSpec.from_string(device).device_type
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            f"device must be a name such as '/GPU:0' or '/CPU:0', got {device!r}."
+        ) from error
+    found = [each.name for each in tf.config.list_logical_devices()]
+    number = tf.DeviceSpec.from_string(device).device_index or 0
+    if kind and not any(name.endswith(f":{kind}:{number}") for name in found):
+        raise ValueError(
+            f"TensorFlow {tf.__version__} has no device {device!r}; it has {', '.join(found)}. Leave device out to get "
+            "batches on the CPU, or install a TensorFlow that finds the GPU."
+        )

@@ -1,12 +1,14 @@
 """The first epoch that is trained on is epoch 0, in whichever order a release of Keras calls a feed."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 import penstock as ps
-from feeds.keras.suite.models import BACKEND, spying_model
+from feeds.keras.suite.models import BACKEND, Stop, StopAt, spying_model
 
 NUM_BATCHES = 5
 
@@ -129,3 +131,76 @@ def test_several_batches_at_a_time_are_those_of_the_epoch():
     wanted = epochs_of(ds, 1)[0]
     found = [batch[0] for batch in ds.to_keras().get_jax_iterator(super_batch=2) if len(batch) == 2]
     assert np.asarray(found[0])[:, :, 0].tolist() == wanted[:2]
+
+
+# -- skip ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["rows", "filter"])
+@pytest.mark.parametrize("count", [0, 2, 5, 7])
+def test_fit_begins_past_what_is_skipped_and_goes_on_as_ever(kind, count):
+    ds = dataset(kind)
+    wanted = [batch for epoch in epochs_of(ds, 4) for batch in epoch]
+    feed = ds.to_keras()
+    feed.skip(count)
+    model, seen = spying_model()
+    model.fit(feed, epochs=2, verbose=0)
+    epochs = 2 + count // NUM_BATCHES
+    assert seen == wanted[count : epochs * NUM_BATCHES]
+    feed.skip(1)
+    model.fit(feed, epochs=1, verbose=0)
+    assert seen == wanted[count : epochs * NUM_BATCHES] + wanted[epochs * NUM_BATCHES + 1 :][:4]
+
+
+def test_batches_are_skipped_between_two_epochs_and_not_within_one():
+    ds = dataset()
+    wanted = epochs_of(ds, 3)
+    feed = ds.to_keras()
+
+    class Between(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            feed.skip(2)
+
+    class Within(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            feed.skip(2)
+
+    model, seen = spying_model()
+    model.fit(feed, epochs=2, verbose=0, callbacks=[Between()])
+    assert seen == wanted[0] + wanted[1][2:]
+    with pytest.raises(RuntimeError, match=r"in the middle of an epoch.*on_epoch_end"):
+        model.fit(feed, verbose=0, callbacks=[Within()])
+
+
+def test_with_steps_per_epoch_the_pass_begins_past_what_is_skipped():
+    ds = dataset()
+    feed = ds.to_keras()
+    feed.skip(3)
+    model, seen = spying_model()
+    model.fit(feed, epochs=2, steps_per_epoch=4, verbose=0)
+    wanted = [batch for epoch in epochs_of(ds, 3) for batch in epoch]
+    assert seen == wanted[3:11]
+
+
+@pytest.mark.parametrize("steps_per_epoch", [None, 4])
+def test_a_checkpointed_run_goes_on_past_a_bad_stretch(tmp_path, steps_per_epoch):
+    ds = dataset()
+    wanted = [batch for epoch in epochs_of(ds, 4) for batch in epoch]
+
+    def run(skip, die_at=None):
+        feed = ds.to_keras()
+        feed.skip(skip)
+        model, seen = spying_model()
+        callbacks = [feed.checkpoint(str(tmp_path), every_batches=1)]
+        if die_at is not None:
+            callbacks.append(StopAt(die_at))
+        with contextlib.suppress(Stop):
+            model.fit(
+                feed, epochs=3, verbose=0, callbacks=callbacks, steps_per_epoch=steps_per_epoch
+            )
+        return seen
+
+    assert run(0, die_at=1) == wanted[:1]
+    assert run(2, die_at=1) == wanted[3:4]  # Batches 1 and 2 are left out.
+    # With steps, two of the first epoch are done by now, and the others are taken after what was left out.
+    assert run(0) == wanted[4 : 15 if steps_per_epoch is None else 4 + 2 + 8]

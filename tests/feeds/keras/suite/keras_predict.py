@@ -35,6 +35,49 @@ def test_normalization_is_that_of_adapt(data):
     assert np.allclose(np.asarray(found(images)), np.asarray(layer(images)), atol=1e-4)
 
 
+def adapted(values, axis=-1):
+    layer = keras.layers.Normalization(axis=axis)
+    layer.adapt(values)
+    return layer
+
+
+@pytest.mark.parametrize("kind", ["x", "x, y", "ranks"])
+def test_several_fields_have_a_layer_each_from_one_pass(data, kind):
+    x, y = data
+    rng = np.random.default_rng(0)
+    counts, pictures = rng.integers(0, 99, (200, 3)), rng.random((200, 4, 4, 2))
+    fields = {"wide": x, "counts": counts, "pictures": pictures, "alone": x[:, :1]}
+    ds = ps.from_arrays(fields if kind == "x" else (fields, y)).shuffle(seed=0).batch(32)
+    if kind == "ranks":
+        ds = ds.distribute(rank=0, world=2, uneven="pad")
+    feed = ds.to_keras()
+    layers = feed.normalization()
+    assert set(layers) == set(fields)
+    for name, values in fields.items():
+        wanted = np.asarray(adapted(values)(values))
+        assert np.allclose(np.asarray(layers[name](values)), wanted, atol=1e-4), name
+        assert np.allclose(np.asarray(feed.normalization(field=name)(values)), wanted, atol=1e-4)
+    whole = feed.normalization(axis=None)["wide"]
+    assert np.allclose(np.asarray(whole(x)), np.asarray(adapted(x, None)(x)), atol=1e-4)
+    pair = ps.from_arrays(((x, counts), y)).batch(32).to_keras().normalization()
+    assert isinstance(pair, tuple)
+    assert np.allclose(np.asarray(pair[1](counts)), np.asarray(adapted(counts)(counts)), atol=1e-4)
+
+
+def test_fields_that_can_not_be_normalised_are_named(data):
+    x, y = data
+    feed = ps.from_arrays(({"a": x, "b": x}, y)).batch(32).to_keras()
+    with pytest.raises(ValueError, match="no field 'c' in x; its fields are"):
+        feed.normalization(field="c")
+    with pytest.raises(ValueError, match="no field '1' in x"):
+        feed.normalization(field="1")
+    if keras.backend.backend() == "tensorflow":
+        words = ps.from_arrays(({"a": x, "w": ["word"] * 200}, y)).batch(32).to_keras()
+        with pytest.raises(TypeError, match="field 'w' of x has no mean"):
+            words.normalization()
+        assert words.normalization(field="a").input_mean is not None
+
+
 @pytest.mark.parametrize("is_mapped", [False, True])
 @pytest.mark.parametrize(
     "given", [{"uneven": "pad"}, {"uneven": "pad", "static": True}, {"uneven": "drop"}]

@@ -42,3 +42,14 @@ def test_the_public_fall_back_goes_on_between_epochs_only():
         )
         model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[noted])
     assert found == expected
+
+
+def test_the_public_fall_back_skips_whole_epochs():
+    from penstock.feeds.keras.pydataset import PyDatasetFeed
+
+    feed = PyDatasetFeed(dataset("rows"))
+    feed.skip(24)
+    feed.on_epoch_end()
+    assert repr(feed) == "<PyDatasetFeed of batch(8): epoch 2>"
+    with pytest.raises(ps.StateError, match="can only go on between two epochs"):
+        feed.skip(5)
