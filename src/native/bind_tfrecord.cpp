@@ -7,12 +7,17 @@
 #include <memory>
 
 #include "bind_example.h"
+#include "jobs.h"
+#include "open_file.h"
 #include "tfrecord_frame.h"
 
 namespace penstock {
 namespace {
 
 using FeatureTuple = std::tuple<std::string, std::string, int, std::vector<int64_t>, bool, nb::object>;
+
+// Between records that are read in one go.
+constexpr int64_t kNearNbytes = 4096;
 
 PyObject* record_error = nullptr;
 
@@ -106,6 +111,44 @@ nb::object take_column(const FeaturePlan& feature, Column& column) {
   return nb::tuple(parts);
 }
 
+// Where rows of one size go: the slots of their columns, and which of them each record has.
+class Places {
+ public:
+  Places(const Plan& plan, const nb::list& outs, const Buffer& source, nb::handle at_object, int64_t num_records)
+      : slots_(plan, outs, Access::kWrite, &source) {
+    if (!at_object.is_none()) {
+      at_ = std::make_unique<Buffer>(at_object, "at", Element::kInt64, 1, Access::kRead);
+      at_->require_size(0, num_records, "starts");
+    } else if (slots_.is_used() && num_records > slots_.count()) {
+      raise_value_error("outs must have a slot for each record: got " + std::to_string(num_records) +
+                        " records for " + std::to_string(slots_.count()) + " slots.");
+    }
+  }
+
+  void put_into(DecodeJob& job) const {
+    job.slots = at_ && slots_.is_used() ? at_->data<const int64_t>() : nullptr;
+    job.groups = slots_.groups;
+    job.group_rows = slots_.group_rows;
+  }
+
+  std::vector<Column> columns(const Plan& plan, int64_t* left) const {
+    std::vector<Column> columns;
+    for (int i = 0; i < plan.size(); ++i) {
+      columns.emplace_back(left);
+      const Buffer* out = slots_.of(i);
+      if (out == nullptr) continue;
+      columns.back().rows = out->data<uint8_t>();
+      columns.back().group_stride = out->stride(0);
+      columns.back().slot_stride = out->stride(1);
+    }
+    return columns;
+  }
+
+ private:
+  Slots slots_;
+  std::unique_ptr<Buffer> at_;
+};
+
 nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle lengths_object, const Plan& plan,
                  const nb::list& outs, bool verify, bool framed, nb::handle at_object, bool skip, bool fast,
                  int64_t most) {
@@ -113,15 +156,7 @@ nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle 
   const Buffer starts(starts_object, "starts", Element::kInt64, 1, Access::kRead);
   const Buffer lengths(lengths_object, "lengths", Element::kInt64, 1, Access::kRead);
   lengths.require_size(0, starts.size(0), "starts");
-  const Slots slots(plan, outs, Access::kWrite, &buffer);
-  std::unique_ptr<Buffer> at;
-  if (!at_object.is_none()) {
-    at = std::make_unique<Buffer>(at_object, "at", Element::kInt64, 1, Access::kRead);
-    at->require_size(0, starts.size(0), "starts");
-  } else if (slots.is_used() && starts.size(0) > slots.count()) {
-    raise_value_error("outs must have a slot for each record: got " + std::to_string(starts.size(0)) +
-                      " records for " + std::to_string(slots.count()) + " slots.");
-  }
+  const Places places(plan, outs, buffer, at_object, starts.size(0));
 
   DecodeJob job;
   job.plan = &plan;
@@ -130,24 +165,13 @@ nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle 
   job.starts = starts.data<const int64_t>();
   job.lengths = lengths.data<const int64_t>();
   job.count = starts.size(0);
-  job.slots = at && slots.is_used() ? at->data<const int64_t>() : nullptr;
-  job.groups = slots.groups;
-  job.group_rows = slots.group_rows;
+  places.put_into(job);
   job.is_framed = framed;
   job.verify = verify;
   job.skip = skip;
   job.has_fast_path = fast;
   int64_t left = most;
-  std::vector<Column> columns;
-  for (int i = 0; i < plan.size(); ++i) columns.emplace_back(most < 0 ? nullptr : &left);
-  for (int i = 0; i < plan.size(); ++i) {
-    const Buffer* out = slots.of(i);
-    if (out == nullptr) continue;
-    Column& column = columns[static_cast<size_t>(i)];
-    column.rows = out->data<uint8_t>();
-    column.group_stride = out->stride(0);
-    column.slot_stride = out->stride(1);
-  }
+  std::vector<Column> columns = places.columns(plan, most < 0 ? nullptr : &left);
   std::vector<RecordFault> faults;
   {
     nb::gil_scoped_release release;
@@ -174,6 +198,92 @@ nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle 
   }
   return nb::make_tuple(made, to_numpy<bool>(std::move(bad)),
                         to_numpy<int64_t>(std::move(errors), {faults.size(), 5}));
+}
+
+// Reads records through the page cache and decodes them, as many at a time as fit into a room: bytes that were just read
+// are still in the core's own cache.
+class RecordWork : public Runnable {
+ public:
+  RecordWork(int fd, nb::handle begins_object, nb::handle ends_object, nb::object plan, const nb::list& outs, bool verify,
+             nb::handle at_object)
+      : file_(fd), plan_(std::move(plan)) {
+    const Buffer begins(begins_object, "begins", Element::kInt64, 1, Access::kRead);
+    const Buffer ends(ends_object, "ends", Element::kInt64, 1, Access::kRead);
+    ends.require_size(0, begins.size(0), "begins");
+    const Plan& features = nb::cast<const Plan&>(plan_);
+    for (const FeaturePlan& feature : features.features()) {
+      if (!feature.has_slots) raise_value_error("all rows must have one size: feature '" + feature.name + "' has not.");
+    }
+    begins_.assign(begins.data<const int64_t>(), begins.data<const int64_t>() + begins.size(0));
+    ends_.assign(ends.data<const int64_t>(), ends.data<const int64_t>() + ends.size(0));
+    places_ = std::make_unique<Places>(features, outs, begins, at_object, begins.size(0));
+    job_.plan = &features;
+    places_->put_into(job_);
+    job_.verify = verify;
+    columns_ = places_->columns(features, nullptr);
+  }
+
+  int64_t count() const { return static_cast<int64_t>(begins_.size()); }
+
+  bool run() override {
+    const int64_t started = nanoseconds(CLOCK_MONOTONIC);
+    const int64_t on_core = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+    const bool is_good = file_.is_open() && read_all();
+    gather_ns = nanoseconds(CLOCK_MONOTONIC) - started;
+    core_ns = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - on_core;
+    return is_good;
+  }
+
+ private:
+  bool read_all() {
+    uint8_t* const room = room_of_thread();
+    DecodeJob job = job_;
+    job.data = room;
+    const int64_t* const at = job.slots;
+    std::vector<int64_t> starts;
+    std::vector<int64_t> lengths;
+    for (int64_t first = 0; first < count(); first += job.count) {
+      const int64_t start = begins_[static_cast<size_t>(first)];
+      int64_t stop = start;
+      starts.clear();
+      lengths.clear();
+      for (auto record = static_cast<size_t>(first); record < begins_.size(); ++record) {
+        const int64_t begin = begins_[record];
+        const int64_t end = ends_[record];
+        if (begin < stop || end < begin || begin - stop > kNearNbytes || end - start > kRoomNbytes) break;
+        starts.push_back(begin - start);
+        lengths.push_back(end - begin - kFrameNbytes);
+        stop = end;
+      }
+      job.count = static_cast<int64_t>(starts.size());
+      if (job.count == 0 || !file_.read(room, stop - start, start)) return false;
+      job.nbytes = stop - start;
+      job.starts = starts.data();
+      job.lengths = lengths.data();
+      if (at != nullptr) {
+        job.slots = at + first;
+      } else {
+        job.first_slot = first;
+      }
+      if (!decode_records(job, columns_).empty()) return false;
+    }
+    return true;
+  }
+
+  OpenFile file_;
+  nb::object plan_;
+  std::vector<int64_t> begins_;
+  std::vector<int64_t> ends_;
+  std::unique_ptr<Places> places_;
+  DecodeJob job_;
+  std::vector<Column> columns_;
+};
+
+Job* record_job(int fd, nb::handle begins, nb::handle ends, nb::object plan, const nb::list& outs, bool verify,
+                nb::handle at) {
+  auto work = std::make_unique<RecordWork>(fd, begins, ends, std::move(plan), outs, verify, at);
+  const int64_t count = work->count();
+  return new Job(std::move(work), count);
 }
 
 // (type, shape) of bytes that are a TensorProto beyond doubt; else None.
@@ -229,6 +339,9 @@ void bind_tfrecord(nb::module_& m) {
         nb::arg("outs"), nb::arg("verify") = true, nb::kw_only(), nb::arg("framed") = true,
         nb::arg("at") = nb::none(), nb::arg("skip") = false, nb::arg("fast") = true, nb::arg("most") = -1,
         "Decode records into columns.");
+  m.def("record_job", &record_job, nb::arg("fd"), nb::arg("begins"), nb::arg("ends"), nb::arg("plan"), nb::arg("outs"),
+        nb::arg("verify") = true, nb::kw_only(), nb::arg("at") = nb::none(), nb::rv_policy::take_ownership,
+        "Return the job that reads records of a file, and decodes them into columns of fixed rows.");
   bind_example_encode(m);
   m.def("example_features", &features_of, nb::arg("payload"), "List the features of a record.");
 }

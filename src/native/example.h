@@ -158,7 +158,8 @@ struct DecodeJob {
   const int64_t* starts = nullptr;   // where each record starts: its header if framed, else its payload
   const int64_t* lengths = nullptr;  // of its payload
   int64_t count = 0;
-  const int64_t* slots = nullptr;  // where the row of each record goes; in order from 0 if null
+  const int64_t* slots = nullptr;  // where the row of each record goes; in order from `first_slot` if null
+  int64_t first_slot = 0;
   int64_t groups = 0;
   int64_t group_rows = 0;
   bool is_framed = true;

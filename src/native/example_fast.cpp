@@ -285,8 +285,9 @@ std::vector<RecordFault> decode_records(const DecodeJob& job, std::vector<Column
   std::vector<Reader> entries;
   Rows rows(plan, columns);
   FastPath fast(plan, rows);
-  int64_t group = 0;
-  int64_t in_group = 0;
+  // Without features there are no slots.
+  int64_t group = job.group_rows == 0 ? 0 : job.first_slot / job.group_rows;
+  int64_t in_group = job.group_rows == 0 ? 0 : job.first_slot % job.group_rows;
   for (int64_t record = 0; record < job.count; ++record) {
     prefetch_record(job, record);
     if (job.slots != nullptr) {

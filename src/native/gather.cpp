@@ -59,8 +59,8 @@ void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_obj
     nb::gil_scoped_release release;
     outcome = job.run(rows.data<const int64_t>(), at.data<const int64_t>(), count);
   }
-  if (outcome.problem != Problem::kNone) {
-    const bool is_row = outcome.problem == Problem::kRow;
+  if (outcome.problem != Misplaced::kNone) {
+    const bool is_row = outcome.problem == Misplaced::kRow;
     raise_index_error(std::string(is_row ? "rows[" : "at[") + std::to_string(outcome.index) + "] must be in [0, " +
                       std::to_string(is_row ? job.source_rows : slots) + "), got " +
                       std::to_string(outcome.value) + ".");

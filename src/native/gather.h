@@ -41,9 +41,9 @@ struct Copy<0> {
   }
 };
 
-enum class Problem { kNone, kRow, kSlot };
+enum class Misplaced { kNone, kRow, kSlot };
 struct Outcome {
-  Problem problem = Problem::kNone;
+  Misplaced problem = Misplaced::kNone;
   int64_t index = 0;
   int64_t value = 0;
 };
@@ -84,7 +84,7 @@ struct Gather {
     for (int64_t done = 0; done < count; done += kChunk) {
       const int64_t chunk = std::min(kChunk, count - done);
       const int64_t good = take_checked(rows + done, chunk, source_rows, row);
-      if (good < chunk) return {Problem::kRow, done + good, row[good]};
+      if (good < chunk) return {Misplaced::kRow, done + good, row[good]};
       fill_lead(rows + done + chunk, count - done - chunk, row, chunk, lead);
       for (int64_t at = 0; at < chunk;) {
         const int64_t run = std::min(chunk - at, group_rows - in_group);
@@ -115,8 +115,8 @@ struct Gather {
       const int64_t chunk = std::min(kChunk, count - done);
       const int64_t good = take_checked(rows + done, chunk, source_rows, row);
       const int64_t good_slots = take_checked(slots + done, chunk, groups * group_rows, slot);
-      if (good < chunk && good <= good_slots) return {Problem::kRow, done + good, row[good]};
-      if (good_slots < chunk) return {Problem::kSlot, done + good_slots, slot[good_slots]};
+      if (good < chunk && good <= good_slots) return {Misplaced::kRow, done + good, row[good]};
+      if (good_slots < chunk) return {Misplaced::kSlot, done + good_slots, slot[good_slots]};
       fill_lead(rows + done + chunk, count - done - chunk, row, chunk, lead);
       if (is_flat) {
         for (int64_t i = 0; i < chunk; ++i) slot[i] *= slot_stride;

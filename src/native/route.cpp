@@ -2,8 +2,6 @@
 // what a block costs besides its bytes.
 #include "route.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -15,13 +13,13 @@ namespace {
 // narrow column after the other is gathered from memory that stays there, too.
 constexpr int64_t kRowsAtOnce = 8192;
 
+}  // namespace
+
 int64_t nanoseconds(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
   return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
-
-}  // namespace
 
 Route::Route(nb::sequence tables, nb::sequence steps) {
   for (nb::handle table : tables) {
@@ -128,12 +126,12 @@ bool Work::gather(const Route& route, const int64_t* rows, int64_t count, int64_
     uint8_t* out = columns[i].out + group * columns[i].group_stride;
     Gather job{table.data<const uint8_t>(), table.size(0), table.stride(0), nbytes, out + begun * nbytes,
                1, group_rows - begun, columns[i].group_stride, nbytes};
-    if (head > 0 && job.run(rows, nullptr, head).problem != Problem::kNone) return false;
+    if (head > 0 && job.run(rows, nullptr, head).problem != Misplaced::kNone) return false;
     if (count == head) continue;
     job.out = begun == 0 ? out : out + columns[i].group_stride;
     job.group_rows = group_rows;
     job.groups = num_groups - group;
-    if (job.run(rows + head, nullptr, count - head).problem != Problem::kNone) return false;
+    if (job.run(rows + head, nullptr, count - head).problem != Misplaced::kNone) return false;
   }
   return true;
 }

@@ -1,6 +1,8 @@
 // Rows of arrays in memory that are found by arithmetic alone, and the work of reading a block of them.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -44,8 +46,26 @@ class Route {
   int64_t offset_ = 0;
 };
 
+// Work that needs no interpreter lock, and how long it took.
+class Runnable {
+ public:
+  Runnable() = default;
+  virtual ~Runnable() = default;
+  Runnable(const Runnable&) = delete;
+  Runnable& operator=(const Runnable&) = delete;
+
+  // False if it could not be done.
+  virtual bool run() = 0;
+
+  int64_t order_ns = 0;
+  int64_t gather_ns = 0;
+  int64_t core_ns = 0;
+};
+
+int64_t nanoseconds(clockid_t clock);
+
 // Reading a block: rows of one or more routes, one after the other, into columns that share one piece of memory.
-class Work {
+class Work : public Runnable {
  public:
   struct Part {
     const Route* route;
@@ -62,12 +82,8 @@ class Work {
   int64_t group_rows = 1;  // Rows lie in groups of so many, one group after the other, each after its stride.
   int64_t num_groups = 0;
 
-  // Needs no interpreter lock. False if a row has no place in the tables.
-  bool run();
-
-  int64_t order_ns = 0;
-  int64_t gather_ns = 0;
-  int64_t core_ns = 0;
+  // False if a row has no place in the tables.
+  bool run() override;
 
  private:
   bool run_part(const Part& part, int64_t first_slot);

@@ -189,6 +189,10 @@ class Job:
         """Let it not begin; if it has begun, wait for its end."""
 
     @property
+    def is_good(self) -> bool:
+        """Whether it is done, and all was as it should be; a job of `record_job` or `line_job` does not raise."""
+
+    @property
     def is_done(self) -> bool: ...
     @property
     def num_rows(self) -> int: ...
@@ -199,6 +203,47 @@ class Job:
     @property
     def gather_seconds(self) -> float:
         """How long it took to copy them."""
+
+def record_job(
+    fd: int,
+    begins: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    plan: ExamplePlan,
+    outs: list[npt.NDArray[np.uint8]],
+    verify: bool = True,
+    *,
+    at: npt.NDArray[np.int64] | None = None,
+) -> Job:
+    """Return the job that reads records of an open file, and decodes them as `tfrecord_decode` does.
+
+    Record j begins at byte `begins[j]` of the file, with its header, and ends at `ends[j]`, at most 256 KB later. All
+    features must have rows of one size. The job is not good if a record is bad, is too long or can't be
+    read: what `outs` holds is then of no use. It keeps a descriptor of its own, and each thread that runs
+    such jobs keeps 256 KB.
+
+    Raises:
+        ValueError: An argument of the wrong type, shape or layout.
+    """
+
+def line_job(
+    fd: int,
+    offset: int,
+    nbytes: int,
+    num_lines: int,
+    first: int,
+    out: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+) -> Job:
+    """Return the job that reads lines of an open file, and copies them as `copy_lines` does.
+
+    The `nbytes` bytes from `offset` on must have `num_lines` lines. Those from `first` on are copied, as many as
+    `offsets` has room for. The job is not good if there are more or fewer lines, if one is longer than 256 KB or no
+    UTF-8, if `out` is too small, or if the file can't be read. It keeps a descriptor of its own, and each thread that
+    runs such jobs keeps 256 KB.
+
+    Raises:
+        ValueError: An argument of the wrong type, shape or layout.
+    """
 
 class Jobs:
     """A queue of jobs and calls, and the threads that serve it. A forked child has no part in it."""

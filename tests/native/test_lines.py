@@ -98,6 +98,68 @@ def test_lines_are_copied_as_the_twin_finds_them(data, first, count):
         assert _native.copy_lines(data, first, out[: size - 1], offsets)[0] == -1
 
 
+ROOM = 1 << 18  # What a job reads at once.
+
+
+def job_copies(path, offset, nbytes, num_lines, first, count, room=None):
+    """Return the lines that a job copies, or None if it is not good."""
+    out = np.zeros(nbytes if room is None else room, np.uint8)
+    offsets = np.zeros(count + 1, np.int64)
+    with path.open("rb") as file:
+        job = _native.line_job(file.fileno(), offset, nbytes, num_lines, first, out, offsets)
+    job.run()  # The file is closed by now: a job has a descriptor of its own.
+    assert job.is_done
+    if not job.is_good:
+        return None
+    return [out[a:b].tobytes() for a, b in itertools.pairwise(offsets.tolist())]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("width", [1, 90, 1000, 65_536, ROOM - 3])
+def test_a_job_copies_the_lines_of_a_file_in_pieces_as_one_call_does(tmp_path, width, end, is_open):
+    random = np.random.default_rng(width)
+    lengths = random.integers(width // 2, width + 1, max(3, 3 * ROOM // (width + 20)))
+    lines = [*(b"x" * int(length) for length in lengths), b"last"]
+    path = tmp_path / "lines"
+    data = b"before\n" + end.join(lines) + (b"" if is_open else end)
+    path.write_bytes(data)
+    nbytes = len(data) - 7
+    assert job_copies(path, 7, nbytes, len(lines), 0, len(lines)) == lines
+    assert job_copies(path, 7, nbytes, len(lines), 1, len(lines) - 2) == lines[1:-1]
+
+
+@given(st.binary(max_size=60), st.integers(0, 3), st.integers(0, 4))
+def test_a_job_is_good_where_one_call_is(tmp_path_factory, data, first, count):
+    path = tmp_path_factory.getbasetemp() / "data"
+    path.write_bytes(data)
+    out, offsets = np.zeros(60, np.uint8), np.zeros(count + 1, np.int64)
+    num_lines, _, is_utf8 = _native.copy_lines(data, first, out, offsets)
+    found = job_copies(path, 0, len(data), num_lines, first, count)
+    if not is_utf8:
+        assert found is None
+    else:
+        assert found == [out[a:b].tobytes() for a, b in itertools.pairwise(offsets.tolist())]
+    assert job_copies(path, 0, len(data), num_lines + 1, first, count) is None
+    assert job_copies(path, 0, len(data) + 1, num_lines, first, count) is None
+
+
+def test_a_job_that_can_not_read_is_not_good(tmp_path):
+    path = tmp_path / "long"
+    path.write_bytes(b"x" * ROOM + b"\n" + b"y\n")
+    assert job_copies(path, 0, ROOM + 3, 2, 0, 2) is None  # A line has no room.
+    assert job_copies(path, ROOM + 1, 2, 1, 0, 1) == [b"y"]
+    assert job_copies(path, ROOM + 1, 2, 1, 0, 1, room=0) is None  # Nor have the lines.
+    out, offsets = np.zeros(9, np.uint8), np.zeros(2, np.int64)
+    job = _native.line_job(-1, 0, 1, 1, 0, out, offsets)
+    job.run()
+    assert not job.is_good
+    with pytest.raises(ValueError, match="offset and nbytes must be at least 0"):
+        _native.line_job(0, -1, 1, 1, 0, out, offsets)
+    with pytest.raises(ValueError, match="one more than the lines"):
+        _native.line_job(0, 0, 1, 1, 0, out, offsets[:0])
+
+
 def test_copied_lines_need_not_be_utf8_and_arguments_are_checked():
     out, offsets = np.zeros(9, np.uint8), np.zeros(2, np.int64)
     assert _native.copy_lines(b"a\n\xff\n", 0, out, offsets) == (2, 1, False)

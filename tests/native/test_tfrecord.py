@@ -152,6 +152,69 @@ def test_rows_go_to_the_slots_asked_for(job, random):
             assert (memory == 0xEE).all()
 
 
+@given(jobs(), st.integers(0, 5000), st.booleans(), st.randoms(use_true_random=False))
+def test_a_job_reads_the_records_of_a_file_as_one_call_decodes_them(
+    tmp_path_factory, job, gap, is_shuffled, random
+):
+    features, records = job
+    features = [feature for feature in features if feature.is_fixed]
+    if not features or not records:
+        return
+    faults = expected(features, records)[1]
+    buffer, starts, lengths = positions(records)
+    count = len(records)
+    want = empty_outs(features, 1, count)
+    _native.tfrecord_decode(buffer, starts, lengths, plan_of(features), want, skip=True)
+    # With gaps between them, so that some are read together, and some are not.
+    pieces = [
+        buffer[a : a + n + 16] for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]
+    data = b"".join(b"?" * gap + piece for piece in pieces)
+    path = tmp_path_factory.getbasetemp() / "records"
+    path.write_bytes(data)
+    begins = starts + gap * np.arange(1, count + 1)
+    ends = begins + lengths + 16
+    outs = empty_outs(features, 2, (count + 1) // 2)
+    at = None
+    if is_shuffled:
+        at = np.array(random.sample(range(2 * ((count + 1) // 2)), count), np.int64)
+    with path.open("rb") as file:
+        made = _native.record_job(file.fileno(), begins, ends, plan_of(features), outs, at=at)
+    made.run()
+    assert made.is_good == (not faults)
+    assert made.num_rows == count
+    if made.is_good:
+        for out, wanted in zip(outs, want, strict=True):
+            rows = out.reshape(out.shape[0] * out.shape[1], out.shape[2])
+            assert np.array_equal(rows[:count] if at is None else rows[at], wanted[0])
+
+
+def test_a_job_for_records_that_can_not_be_is_refused_or_not_good(tmp_path):
+    path = tmp_path / "records"
+    path.write_bytes(twins.frame(b"") * 2)
+    edges = np.array([0, 16, 32], np.int64)
+    none = _native.ExamplePlan([])
+    varying = _native.ExamplePlan([("a", "variable", 1, [], False, None)])
+    with path.open("rb") as file:
+        fd = file.fileno()
+
+        def is_good(begins, ends, descriptor=fd):
+            job = _native.record_job(descriptor, begins, ends, none, [])
+            job.run()
+            return job.is_good
+
+        assert is_good(edges[:-1], edges[1:])
+        assert not is_good(edges[:-1], edges[1:] + 1)  # Past the end.
+        assert is_good(edges[1::-1].copy(), edges[:0:-1].copy())
+        assert not is_good(edges[1:], edges[:-1])
+        assert not is_good(edges[:1], edges[:1] + (1 << 18) + 1)
+        assert not is_good(edges[:-1], edges[1:], -1)
+        with pytest.raises(ValueError, match="'a' has not"):
+            _native.record_job(fd, edges[:-1], edges[1:], varying, [None])
+        with pytest.raises(ValueError, match="ends must have the length of begins"):
+            _native.record_job(fd, edges[:-1], edges, none, [])
+
+
 @given(jobs())
 def test_without_skip_the_first_bad_record_is_raised(job):
     features, records = job

@@ -22,12 +22,16 @@ class Executor(ABC):
     @abstractmethod
     def filled(
         self,
-        begin: Callable[[In], Begun],
+        begin: Callable[[In], Begun | None],
         inputs: Iterable[In],
         nbytes: Callable[[In], int],
         end: Callable[[Begun], Parcel],
+        read: Callable[[In], Parcel],
     ) -> Iterator[Parcel]:
-        """Yield the block that `begin(x)` begins for each input, in order, filled by its job, some ahead of time."""
+        """Yield the block that `begin(x)` begins for each input, in order, filled by its job, some ahead of time.
+
+        Where `begin` returns None, the block is `read(x)`.
+        """
 
     @abstractmethod
     def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
@@ -70,17 +74,26 @@ class Inline(Executor):
 
     def filled(
         self,
-        begin: Callable[[In], Begun],
+        begin: Callable[[In], Begun | None],
         inputs: Iterable[In],
         nbytes: Callable[[In], int],
         end: Callable[[Begun], Parcel],
+        read: Callable[[In], Parcel],
     ) -> Iterator[Parcel]:
         """Yield each block, filled."""
         for one in inputs:
-            yield filled_here(begin(one), end)
+            yield filled_here(begin, one, end, read)
 
 
-def filled_here(begun: Begun, end: Callable[[Begun], Parcel]) -> Parcel:
-    """Return a block that was begun, filled in this thread."""
+def filled_here(
+    begin: Callable[[In], Begun | None],
+    one: In,
+    end: Callable[[Begun], Parcel],
+    read: Callable[[In], Parcel],
+) -> Parcel:
+    """Return a block that is begun and filled in this thread."""
+    begun = begin(one)
+    if begun is None:
+        return read(one)
     begun.job.run()
     return end(begun)

@@ -6,12 +6,13 @@ before it: `Rows` where it can, else a `Flow`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from penstock._native import Job
 from penstock.core.arrays import Index, spans
 from penstock.core.blocks import Block
 from penstock.core.clock import Clock
@@ -67,6 +68,9 @@ class Context:
     layouts: "dict[Node, BlockLayout]" = field(default_factory=dict)
     """How the last block of each node was laid out."""
 
+    deferred: "list[Deferred] | None" = None
+    """Where a read of rows that `Rows.defers` puts what is left to do, instead of doing it."""
+
     def of_epoch(self, epoch: int) -> "Context":
         """Return the same context for another epoch: that of one pass of a repeat."""
         return replace(self, epoch=epoch)
@@ -86,6 +90,14 @@ class Context:
     def rows_per_block(self, node: "Node") -> int:
         """Return how many rows of `node` a block of the planned size holds."""
         return rows_per_block(node, self.block_nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A native job that reads rows to where they belong, and what to check once it is done."""
+
+    job: Job
+    check: Callable[[], None]
 
 
 def plain_context(epoch: int = 0) -> Context:
@@ -334,6 +346,10 @@ class Rows(Node):
     def only(self, number: int) -> "Rows | None":
         """Return the same rows with a single field, if that can be read without the others."""
         return None
+
+    def defers(self, rows: slice) -> bool:
+        """Return whether reading these rows is one native job, which `read` leaves to `Context.deferred`, if set."""
+        return False
 
     def route(self, epoch: int) -> Route | None:
         """Return where the rows are found in arrays in memory, if arithmetic is all it takes to find them.

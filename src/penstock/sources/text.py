@@ -1,7 +1,9 @@
 """Text files: a row is a line, as str, without its end; found by an index, or read forward."""
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Text
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
-from penstock.core.rows import Context, RowSet
+from penstock.core.rows import Context, Deferred, RowSet
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
 from penstock.io.formats.lines import TEXT, TEXT_NBYTES, Piece, mark_nbytes
@@ -22,6 +24,7 @@ from penstock.memory import Allocate
 from penstock.sources.reading.line_flow import LineFlow
 from penstock.sources.reading.line_index import RUN_NBYTES, LineIndex, index_lines, length_sums
 from penstock.sources.reading.line_rows import LineRows, Loaded
+from penstock.sources.reading.open_files import ROOM_NBYTES, check_file, page_cache_of, reader_of
 from penstock.sources.reading.parts import Request, attempt_each, check_names, skipped_words
 
 _OFFSET_NBYTES = 8  # Where a line begins in its column.
@@ -124,6 +127,35 @@ class TextRows(LineRows):
         )
         estimate = self.mean_nbytes + _OFFSET_NBYTES
         self.fields = (Field(ArraySpec((), str), estimate=estimate, tops=tops),)
+
+    def defers(self, rows: slice) -> bool:
+        """Return whether these lines are of one file that is read through the page cache."""
+        if self.flow.direct or self.widest > ROOM_NBYTES or rows.start >= rows.stop:
+            return False
+        return bisect_right(self.inner_starts, rows.start) == bisect_right(
+            self.inner_starts, rows.stop - 1
+        )
+
+    def defer(self, rows: slice, out: Block, context: Context) -> None:
+        """Leave it to a native job to read and copy lines of one file."""
+        assert context.deferred is not None
+        (sink,) = out.sinks
+        assert isinstance(sink, Pieces)
+        start, stop = np.searchsorted(self.edges, [rows.start, rows.stop - 1], "right").tolist()
+        first = int(self.edges[start - 1])
+        num_lines = int(self.edges[stop]) - first
+        nbytes = int(self.sizes[start - 1 : stop].sum())
+        memory = sink.allocate(nbytes - num_lines + bool(self.is_open[stop - 1]))
+        offsets = np.empty(rows.stop - rows.start + 1, np.int64)
+        location = self.locations[int(self.owners[start - 1])]
+        reader = reader_of(location, context, direct=False)
+        with page_cache_of(reader) as fd:
+            offset = int(self.offsets[start - 1])
+            job = _native.line_job(
+                fd, offset, nbytes, num_lines, rows.start - first, memory, offsets
+            )
+        sink.add(Text(memory, offsets, str))
+        context.deferred.append(Deferred(job, partial(check_file, reader)))
 
     def put_rows(self, loaded: Loaded, rows: RowSet, out: Block, context: Context) -> None:
         """Copy lines without their ends."""

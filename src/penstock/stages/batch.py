@@ -148,6 +148,13 @@ class BatchedRows(StageRows):
         num_rows = self.input.num_rows
         return Batches(route, self.batch_size, num_rows, is_whole=self.stage.is_whole(num_rows))
 
+    def defers(self, rows: slice) -> bool:
+        """Return whether the rows of these batches are read in one native job, straight into the batches."""
+        if type(self.stage) is not Batch or self.input.is_batched:
+            return False
+        inner = _rows_of(rows, self.batch_size, self.input.num_rows)
+        return isinstance(inner, slice) and self.input.defers(inner)
+
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes that reading the rows of the batches takes."""
         nested = 2 * num_rows * self.row_nbytes if self.input.is_batched else 0

@@ -59,6 +59,10 @@ class RowsAfterSkip(StageRows):
         route = self.input.route(epoch)
         return None if route is None else route.strided(1, self.first)
 
+    def defers(self, rows: slice) -> bool:
+        """Return whether the input can read these rows in one native job."""
+        return self.input.defers(slice(rows.start + self.first, rows.stop + self.first))
+
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed to those."""
         return self.over(self.input.narrowed(wanted.shifted(self.first)))

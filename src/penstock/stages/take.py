@@ -49,6 +49,10 @@ class TakenRows(StageRows):
         """Return the route of the input, of which fewer rows are asked for."""
         return self.input.route(epoch)
 
+    def defers(self, rows: slice) -> bool:
+        """Return whether the input can read these rows in one native job."""
+        return self.input.defers(rows)
+
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows over an input that is narrowed likewise."""
         return self.over(self.input.narrowed(wanted))

@@ -116,24 +116,29 @@ class Threads(Executor):
 
     def filled(
         self,
-        begin: Callable[[In], Begun],
+        begin: Callable[[In], Begun | None],
         inputs: Iterable[In],
         nbytes: Callable[[In], int],
         end: Callable[[Begun], Parcel],
+        read: Callable[[In], Parcel],
     ) -> Iterator[Parcel]:
         """Yield each block, filled; in between, no thread but the one that iterates needs the interpreter lock.
 
         Whoever waits for a block helps to fill those that no thread has begun.
         """
 
-        def submit(one: In, cost: int) -> Filling:
+        def submit(one: In, cost: int) -> Filling | Task:
             begun = begin(one)
+            if begun is None:
+                task = Task(read, one, cost)
+                self._put(task)
+                return task
             self._jobs.submit(begun.job)
             # With one thread it does not help: who asks for one thread wants one core to read.
             return Filling(begun, end, cost, helps=self.count > 1)
 
         def make(one: In) -> Parcel:
-            return filled_here(begin(one), end)
+            return filled_here(begin, one, end, read)
 
         return self._in_order(submit, make, inputs, nbytes)
 

@@ -14,10 +14,7 @@ from penstock.feeds.keras.preparing import parts_spec
 from penstock.feeds.keras.ranks_apart import all_rows
 from penstock.outlets import Outlets
 from penstock.stages.batch import Batch
-from penstock.stages.shard import Shard
 from penstock.stages.shuffle import Shuffle
-from penstock.stages.skip import Skip
-from penstock.stages.take import Take
 
 ClassWeight = dict[int, float] | str | None
 """What users give: a weight for each class, or "balanced"."""

@@ -101,6 +101,19 @@ class LocalReader(Closing):
             self._finish()
         return sums
 
+    @contextlib.contextmanager
+    def page_cache(self) -> Iterator[int]:
+        """Give a descriptor for plain reads, or -1 if the file is read past the page cache.
+
+        For kernels that use what they read at once. One that could not read all leaves it to `read_ranges` to say why.
+        """
+        self._start()
+        try:
+            yield -1 if self._avoids_cache else self._fd
+            _compare(self.location, os.fstat(self._fd))
+        finally:
+            self._finish()
+
     def describe(self) -> str:
         """Return how the file is read; a disk that was not measured yet is measured now."""
         # Errors of the file are raised when its rows are read.

@@ -3,12 +3,14 @@
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.core.closing import Closing
 from penstock.core.rows import Context
 from penstock.io.cells import Cells, Sums
+from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Buffer, Range, Reader
@@ -16,6 +18,8 @@ from penstock.io.reader import Buffer, Range, Reader
 _MOST_OPEN = 512  # More gain nothing: to read so many files in turn is to wait for the disk.
 # One in so many of the descriptors that the process may have: a file may take two, and others need some, too.
 _SHARE = 8
+ROOM_NBYTES = 1 << 18
+"""What native jobs read and use at once: it stays in a core's cache in between. No row may be longer."""
 
 
 def reader_of(location: Location, context: Context, *, direct: bool) -> Reader:
@@ -26,6 +30,22 @@ def reader_of(location: Location, context: Context, *, direct: bool) -> Reader:
     return context.resources.get(
         ("reader", location.url), lambda: ReopenedReader(location, files, direct=direct)
     )
+
+
+@contextmanager
+def page_cache_of(reader: Reader) -> Iterator[int]:
+    """Give a descriptor to read a file through the page cache, or -1 where that is not the way to read it."""
+    if isinstance(reader, ReopenedReader):
+        with reader.page_cache() as fd:
+            yield fd
+    else:
+        yield -1
+
+
+def check_file(reader: Reader) -> None:
+    """Raise FileChangedError if a file has changed since it was listed: after a read by `page_cache_of`."""
+    with page_cache_of(reader):
+        pass
 
 
 class ReopenedReader(Closing):
@@ -57,6 +77,16 @@ class ReopenedReader(Closing):
         finally:
             self._files.give_back(file)
 
+    @contextmanager
+    def page_cache(self) -> Iterator[int]:
+        """Give a descriptor for plain reads, or -1 if the file is read past the page cache."""
+        file = self._files.borrow(self)
+        try:
+            with file.reader.page_cache() as fd:
+                yield fd
+        finally:
+            self._files.give_back(file)
+
     def check_unchanged(self) -> None:
         """Raise FileChangedError if the file is not the one that was listed."""
         with open_reader(self.location) as reader:
@@ -69,7 +99,7 @@ class ReopenedReader(Closing):
 
 @dataclass(slots=True)
 class _Open:
-    reader: Reader
+    reader: LocalReader
     num_reading: int = 0
 
 
@@ -91,7 +121,7 @@ class OpenFiles:
                 raise ValueError(f"the reader of {reader.location} is closed.")
             one = self._open.get(url)
             if one is None:
-                one = self._open[url] = _Open(open_reader(reader.location, direct=reader.direct))
+                one = self._open[url] = _Open(LocalReader(reader.location, direct=reader.direct))
             one.num_reading += 1
             self._open.move_to_end(url)
             surplus = self._surplus()
@@ -111,7 +141,7 @@ class OpenFiles:
         if one is not None:
             one.reader.close()
 
-    def _surplus(self) -> list[Reader]:
+    def _surplus(self) -> list[LocalReader]:
         """Remove and return the readers that are too many: idle ones, the least recently used first."""
         excess = len(self._open) - self._most
         if excess <= 0:

@@ -249,6 +249,13 @@ class Records:
         self._decode(found, block, context)
         out.copy_from(block.finish(), np.arange(len(found.starts)))
 
+    def job(self, fd: int, begins: Index, ends: Index, out: Block) -> _native.Job:
+        """Return the job that reads and decodes records of a file into a block whose rows all have one size."""
+        fixed = [sink for sink in out.sinks if isinstance(sink, Fixed)]
+        outs = [raw_rows(sink.grouped, 2) for sink in fixed]
+        at = fixed[0].slots
+        return _native.record_job(fd, begins, ends, self.codec.plan, outs, self.verify, at=at)
+
     def attempt(self, found: Found, out: Block, context: Context) -> list[DataError]:
         """Decode records into a block, and return the errors of the bad ones.
 

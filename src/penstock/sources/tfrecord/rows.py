@@ -15,7 +15,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.fields import round_up
 from penstock.core.grains import Grain
-from penstock.core.rows import Context, Node, Rows, RowSet, plain_context
+from penstock.core.rows import Context, Deferred, Node, Rows, RowSet, plain_context
 from penstock.errors import BudgetError, DataError
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location
@@ -24,7 +24,7 @@ from penstock.io.paths import PathLike, expand, is_folder
 from penstock.io.reader import Range, Reader
 from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 from penstock.memory import allocate_plain, format_nbytes
-from penstock.sources.reading.open_files import reader_of
+from penstock.sources.reading.open_files import ROOM_NBYTES, check_file, page_cache_of, reader_of
 from penstock.sources.reading.read_blocks import block_rows, grain_words
 from penstock.sources.tfrecord.codec import infer_features
 from penstock.sources.tfrecord.compression import compression_of
@@ -214,6 +214,13 @@ class TFRecordRows(Rows):
         total = sum(location.size for location in files.locations)
         self.grains = (Grain(1, -(-total // max(1, self.num_rows))),)
         self.is_fixed = all(field.storage_shape is not None for field in self.fields)
+        self.is_quick = (
+            self.is_fixed
+            and self.widest <= ROOM_NBYTES
+            and not files.direct
+            and not any(location.is_remote for location in files.locations)
+        )
+        """Whether native jobs can read it."""
 
     def with_errors(self, on_error: str) -> Node:
         """Return the rows, or the flow that skips bad records: it knows its number of rows only at its end."""
@@ -228,8 +235,29 @@ class TFRecordRows(Rows):
         elif len(rows):
             self._fill_scattered(rows, out, context)
 
+    def defers(self, rows: slice) -> bool:
+        """Return whether these rows have one size, and are of one file that is read through the page cache."""
+        return (
+            self.is_quick
+            and rows.start < rows.stop
+            and self._owner(rows.start) == self._owner(rows.stop - 1)
+        )
+
+    def _defer(self, first: int, last: int, out: Block, context: Context) -> None:
+        """Leave it to a native job to read and decode rows of one file."""
+        assert context.deferred is not None
+        number = self._owner(first)
+        edges = self.offsets[first + number : last + number + 1]
+        reader = self._reader(number, context)
+        with page_cache_of(reader) as fd:
+            job = self.records.job(fd, edges[:-1], edges[1:], out)
+        context.deferred.append(Deferred(job, partial(check_file, reader)))
+
     def _fill_run(self, first: int, last: int, out: Block, context: Context) -> None:
         """Read rows that follow each other, a piece of a file at a time."""
+        if context.deferred is not None:
+            self._defer(first, last, out, context)
+            return
         row = first
         while row < last:
             number = self._owner(row)

@@ -6,11 +6,13 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.parcels import Cursor, Parcel
 from penstock.core.rows import Context, Flow, Node, Rows, rows_per_block
 from penstock.core.state import cursor_row
 from penstock.stages.base.direct import Direct, advance
+from penstock.stages.base.later import Later
 
 _FIRST = 64  # The first block is this many times smaller than the rest: the consumer is waiting.
 _LONG = 0.01  # Seconds. Blocks that take longer to make don't grow: so those of a slow function stay small.
@@ -38,15 +40,19 @@ class Segment(Flow):
                 math.inf
             )  # What takes long there is the same for any block: a copy from each of many inputs.
 
+        def took(span: tuple[int, int], block: Block, seconds: float) -> None:
+            size = span[1] - span[0]
+            pace.took(size, seconds, block.nbytes if is_varying else 0)
+            if is_varying:
+                context.sizes.note(self.rows, block, size, span[0])
+
         def read(span: tuple[int, int]) -> Parcel:
             started = perf_counter()
             size = span[1] - span[0]
             block = context.block(self.rows, size)
             self.rows.read(slice(*span), block, context)
             block.finish()
-            pace.took(size, perf_counter() - started, block.nbytes if is_varying else 0)
-            if is_varying:
-                context.sizes.note(self.rows, block, size, span[0])
+            took(span, block, perf_counter() - started)
             return Parcel(block, size, partial(advance, span[0]))
 
         def nbytes(span: tuple[int, int]) -> int:
@@ -57,7 +63,10 @@ class Segment(Flow):
         route = self.rows.route(context.epoch)
         if route is not None:
             direct = Direct(self.rows, route, context)
-            return context.executor.filled(direct.begin, spans, direct.nbytes, direct.end)
+            return context.executor.filled(direct.begin, spans, direct.nbytes, direct.end, read)
+        if self.rows.defers(slice(0, min(1, self.rows.num_rows))):
+            later = Later(self.rows, context, read, took)
+            return context.executor.filled(later.begin, spans, nbytes, later.end, read)
         return context.executor.ordered(read, spans, nbytes)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
