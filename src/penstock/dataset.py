@@ -12,7 +12,6 @@ from penstock.engine.plan import Options
 from penstock.errors import user_site, user_sites, warn_user
 from penstock.memory import parse_nbytes
 from penstock.ranks.found import find_rank
-from penstock.regrouping import Regrouping
 from penstock.stages.base.functions import UserFunction
 from penstock.stages.batch import Batch
 from penstock.stages.cache import Cache

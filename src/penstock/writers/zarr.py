@@ -44,9 +44,7 @@ def write(job: Job) -> None:
     check_target(job.path, overwrite=job.overwrite)
     with (
         atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
-        progress_bar(
-            job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress
-        ) as advance,
+        progress_bar(job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress) as advance,
         job.open_stream(None) as stream,
     ):
         store = ZarrStore(kind, folder, job.path)

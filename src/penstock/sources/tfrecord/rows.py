@@ -216,6 +216,8 @@ class TFRecordRows(Rows):
         self.is_fixed = all(field.storage_shape is not None for field in self.fields)
         self.is_quick = (
             self.is_fixed
+            and not records.images
+            and not records.lists
             and self.widest <= ROOM_NBYTES
             and not files.direct
             and not any(location.is_remote for location in files.locations)
