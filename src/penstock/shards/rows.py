@@ -121,7 +121,8 @@ def _files_of(folder: str, request: Request) -> dict[str, Location] | None:
     if urlsplit(folder).scheme in ("http", "https"):
         return None
     listed = expand(f"{folder}/", storage_options=request.storage_options)
-    return {one.name: one for one in listed}
+    # Under the URL that the user gave: a file system may write its own otherwise.
+    return {one.name: replace(one, url=f"{folder}/{one.name}") for one in listed}
 
 
 def field_of_shards(

@@ -290,10 +290,13 @@ def test_images_that_stay_unread_beside_other_data_are_named(tmp_path: Path) -> 
     with pytest.warns(ps.PenstockWarning, match=r"only a\.csv, b\.csv .*loss\.png"):
         assert len(list(ps.from_files(tables))) == 2
     mixed = folder_with(tmp_path / "mixed", "a.csv", "b.csv", "c.png")
+    with pytest.warns(ps.PenstockWarning, match=r"2 csv files .* not c\.png .*format='images'"):
+        assert len(list(ps.from_files(mixed))) == 2
+    equal = folder_with(tmp_path / "equal", "a.csv", "c.png")
     with pytest.raises(
         ValueError, match=r"csv .*a\.csv.* and images .*format='csv' or format='images'"
     ):
-        ps.from_files(mixed)
+        ps.from_files(equal)
 
 
 def damaged_image(kind: str) -> bytes:

@@ -305,7 +305,8 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             raise ValueError(
                 "validation_split takes rows from arrays, and a penstock feed has batches; split the dataset:\n"
                 "  wrong: model.fit(ds.batch(32).to_keras(), validation_split=0.1)\n"
-                "  right: model.fit(ds.skip(n).batch(32).to_keras(), validation_data=ds.take(n).batch(32).to_keras())"
+                "  right: train, valid = ds.split(0.9, seed=0)\n"
+                "         model.fit(train.batch(32).to_keras(), validation_data=valid.batch(32).to_keras())"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

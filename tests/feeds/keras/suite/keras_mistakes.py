@@ -73,7 +73,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a list of inputs and labels": (
         lambda: ps.from_arrays([X, Y]),
         ValueError,
-        r"Several fields are a tuple: from_arrays\(\(x, y\)\)",
+        r"several fields are a tuple: from_arrays\(\(x, y\)\)",
     ),
     "four parts": (
         lambda: ps.from_arrays((X, X, X, Y)).batch(8).to_keras(),
