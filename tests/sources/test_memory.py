@@ -305,3 +305,26 @@ def outcomes(cgroup: Path, budget: int, *paths: str) -> list[dict[str, Any]]:
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, (paths, found.returncode, found.stderr[-2000:])
     return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def test_reading_tables_does_not_load_pandas(tmp_path: Path) -> None:
+    """It takes 50 MB, and pyarrow loads it unasked, if there is one: in `to_numpy`, `array` and `asarray`."""
+    (tmp_path / "a.csv").write_text("a,b,c,d\n1,2.5,x,true\n2,,y,false\n")
+    with gzip.open(tmp_path / "b.csv.gz", "wt") as file:
+        file.write("a,b\n1,\n2,3\n")
+    lines = ('{"i": 1, "l": [1, 2], "t": "x", "n": null}', '{"i": 2, "l": [], "t": "", "n": 0.5}')
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    table = pa.table({"a": [1.0, None], "l": [[1], [2, 3]], "s": ["x", "y"]})
+    pq.write_table(table, tmp_path / "d.parquet")
+    arrow_of(tmp_path / "e.arrow", pa.array([[1], [2, 3]]))
+    program = (
+        "import sys, penstock as ps\n"
+        "for path in sys.argv[1:]:\n"
+        "    ds = ps.from_files(path)\n"
+        "    assert list(ds) and list(ds.shuffle()), path\n"
+        "    assert 'pandas' not in sys.modules, path\n"
+    )
+    paths = sorted(map(str, tmp_path.iterdir()))
+    command = [sys.executable, "-c", program, *paths]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]

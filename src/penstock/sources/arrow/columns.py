@@ -252,7 +252,7 @@ def joined(columns: Sequence[Text | Ragged | Coded], allocate: Allocate) -> Text
 
 
 def _lists(array: Any, spec: ArraySpec, allocate: Allocate) -> Ragged:
-    lengths = np.asarray(array.value_lengths(), np.int64)
+    lengths = as_numpy(array.value_lengths()).astype(np.int64)
     inner = ArraySpec(spec.shape[1:], spec.dtype)
     try:
         items = fixed_values(array.flatten(), inner)

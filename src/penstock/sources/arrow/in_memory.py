@@ -193,7 +193,10 @@ class ArrowInMemory(Leaf):
             if isinstance(rows, slice):
                 found = part.slice(rows.start, rows.stop - rows.start)
             else:
-                found = part.take(arrow().array(rows))
+                pa = arrow()
+                index = np.ascontiguousarray(rows, np.int64)
+                buffers = [None, pa.py_buffer(index)]  # pa.array() loads pandas, if there is one.
+                found = part.take(pa.Array.from_buffers(pa.int64(), len(index), buffers))
             sink.put(fixed_values(found, self.field.spec))
 
     def staging_nbytes(self, num_rows: int) -> int:
@@ -332,7 +335,7 @@ def _refuse(array: Any, spec: ArraySpec) -> None:
         try:
             _refuse(flat, ArraySpec(spec.shape[1:], spec.dtype))
         except NullFoundError as error:
-            ends = np.cumsum(np.asarray(array.value_lengths(), np.int64)) if is_list else None
+            ends = np.cumsum(as_numpy(array.value_lengths()).astype(np.int64)) if is_list else None
             row = (
                 error.row // kind.list_size
                 if ends is None

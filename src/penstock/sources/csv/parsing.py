@@ -10,8 +10,9 @@ from penstock import _native
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.fields import Field
 from penstock.core.optional import require
+from penstock.core.spec import ArraySpec
 from penstock.io.reader import Bytes
-from penstock.sources.arrow.columns import text_column
+from penstock.sources.arrow.columns import as_numpy, fixed_values, text_column
 from penstock.sources.csv.cells import MISSING, column_values
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.parsed_flow import UnreadableError
@@ -124,9 +125,11 @@ class Parser:
             return text_column(values, field.spec.dtype, sink.allocate)
         if arrow().types.is_string(values.type):
             return self._converted(values.to_pylist(), field)
-        if values.null_count and not arrow().types.is_floating(values.type):
+        if not values.null_count:
+            return as_numpy(values)
+        if not arrow().types.is_floating(values.type):
             raise UnreadableError
-        return values.to_numpy(zero_copy_only=False)
+        return fixed_values(values, ArraySpec((), np.float64))
 
     def _converted(self, cells: list[str], field: Field) -> Any:
         try:

@@ -16,6 +16,7 @@ from penstock.io.formats.lines import Dialect
 from penstock.io.reader import Bytes
 from penstock.sources.arrow.columns import (
     NullFoundError,
+    as_numpy,
     fixed_values,
     text_column,
     varying_values,
@@ -181,10 +182,12 @@ def _shaped(array: Any, shape: Sequence[int | None]) -> Any:
         raise UnreadableError
     size, *rest = shape
     flat = _shaped(array.flatten(), rest) if rest else array.flatten()
-    lengths = np.asarray(array.value_lengths(), np.int32)
+    lengths = as_numpy(array.value_lengths()).astype(np.int32)
     if size is None:
         edges = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(edges), flat)
+        # Not by pa.array(): it loads pandas, if there is one.
+        starts = pa.Array.from_buffers(pa.int32(), len(edges), [None, pa.py_buffer(edges)])
+        return pa.ListArray.from_arrays(starts, flat)
     if not size or bool((lengths != size).any()):
         raise UnreadableError
     return pa.FixedSizeListArray.from_arrays(flat, size)

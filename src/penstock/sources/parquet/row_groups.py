@@ -20,6 +20,7 @@ from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import format_nbytes
 from penstock.sources.arrow.columns import (
     NullFoundError,
+    as_numpy,
     fixed_values,
     is_null_list,
     joined,
@@ -203,7 +204,9 @@ class ParquetLeaf(ArrowColumn):
             lengths = require("pyarrow.compute", "reading .parquet", "parquet").binary_length
             words = batch.column(self.name)
             words = getattr(words, "dictionary", words)
-            self._longest[number] = int(np.max(lengths(words).fill_null(0), initial=0))
+            found = lengths(words)
+            sizes = as_numpy(found)[as_numpy(found.is_valid())]
+            self._longest[number] = int(sizes.max(initial=0))
         return self._longest[number] > BATCH_NBYTES // _LEAST_ROWS
 
     def _too_short(self, count: int, start: int, stop: int) -> DataError:
