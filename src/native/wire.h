@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "utf8.h"
+
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "Values are copied as they lie in the file, which is little-endian."
 #endif
@@ -175,26 +177,6 @@ struct Field {
   }
 };
 
-inline bool is_utf8(const uint8_t* p, const uint8_t* end) {
-  while (p < end) {
-    const uint8_t lead = *p;
-    if (lead < 0x80) {
-      ++p;
-      continue;
-    }
-    const int length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || end - p < length) return false;
-    const uint8_t second = p[1];
-    // The second byte rules out overlong forms, surrogates and what is beyond U+10FFFF.
-    const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (second < low || second > high) return false;
-    for (int i = 2; i < length; ++i) {
-      if ((p[i] & 0xC0) != 0x80) return false;
-    }
-    p += length;
-  }
-  return true;
-}
+inline bool is_utf8(const uint8_t* at, const uint8_t* end) { return check_utf8(at, end - at); }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 """Files that lie in other files, or in memory, for whoever reads a file by its location."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ def in_memory(name: str, label: str, data: Bytes) -> InnerFile:
     return InnerFile(f"/{name}", data.size, label=label, open=lambda inner: _Held(inner, data))
 
 
-class _Inner(Closing):
+class _Inner(Closing, ABC):
     """A reader of a file in something else."""
 
     def __init__(self, location: InnerFile) -> None:
@@ -45,9 +46,9 @@ class _Inner(Closing):
         """How many bytes the file has."""
         return self.location.size
 
+    @abstractmethod
     def read_into(self, buffer: Buffer, offset: int) -> None:
         """Fill `buffer` with the bytes from `offset` on."""
-        raise NotImplementedError
 
     def read_ranges(self, ranges: Sequence[Range], cells: Cells | None = None) -> Sums | None:
         """Fill each range's buffer."""

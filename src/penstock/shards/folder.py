@@ -18,14 +18,12 @@ from penstock.core.fingerprint import changes
 from penstock.errors import TargetExistsError, WriteError
 from penstock.io.failures import write_errors
 from penstock.shards import journal
-from penstock.shards.journal import Journal, begin_line, read_journal
+from penstock.shards.journal import Head, Journal, Journalled, begin_line, read_journal
 from penstock.shards.layout import FieldLayout
 from penstock.shards.manifest import NAME, Manifest, fields_to_json
 from penstock.shards.ownership import is_ours, own_manifest, remove_files
 from penstock.shards.writing import ShardRecord, ShardWriter, hidden_name, write_all
 
-Head = dict[str, Any]
-"""What the rows of a folder are, and what they are made from, as JSON."""
 Changed = Callable[[Head, Head], str]
 """Takes the head of what is there, and that of now; returns what is different, '' if nothing is. May raise instead."""
 
@@ -47,7 +45,7 @@ def changes_of_heads(before: Head, now: Head) -> str:
     return change
 
 
-class ShardFolder:
+class ShardFolder(Journalled):
     """A folder that this process alone may fill, until it is closed."""
 
     def __init__(
@@ -64,21 +62,6 @@ class ShardFolder:
         self._file = Descriptor(-1)
         self._is_cut_off = False
         """Whether the last line of the journal may be."""
-
-    @property
-    def head(self) -> Head:
-        """What the rows are, and what they are made from."""
-        return self._journal.head
-
-    @property
-    def finished(self) -> dict[int, ShardRecord]:
-        """The finished shards, by number."""
-        return self._journal.finished
-
-    @property
-    def cursors(self) -> dict[int, Any]:
-        """Where the input stood after each finished shard."""
-        return self._journal.cursors
 
     @staticmethod
     def open(

@@ -20,14 +20,15 @@ from penstock.shards.manifest import MAX_NBYTES, shard_from_json, shard_to_json
 from penstock.shards.writing import ShardRecord
 
 NAME = ".unfinished.jsonl"
+Head = dict[str, Any]
+"""What the rows of a folder are, and what they are made from, as JSON."""
 
 
 @dataclass(slots=True)
 class Journal:
     """What a journal says."""
 
-    head: dict[str, Any]
-    """What the folder is made from."""
+    head: Head
     finished: dict[int, ShardRecord] = field(default_factory=dict)
     cursors: dict[int, Any] = field(default_factory=dict)
     """Where the input stood after each finished shard."""
@@ -64,6 +65,27 @@ class Journal:
             file.write(begin_line(sorted(self.names)).encode())
             for number in self.finished:
                 file.write(self.line(number).encode())
+
+
+class Journalled:
+    """A folder that is being filled, as its journal tells it."""
+
+    _journal: Journal
+
+    @property
+    def head(self) -> Head:
+        """What the rows are, and what they are made from."""
+        return self._journal.head
+
+    @property
+    def finished(self) -> dict[int, ShardRecord]:
+        """The finished shards, by number."""
+        return self._journal.finished
+
+    @property
+    def cursors(self) -> dict[int, Any]:
+        """Where the input stood after each finished shard."""
+        return self._journal.cursors
 
 
 def _checksum(value: dict[str, Any]) -> str:

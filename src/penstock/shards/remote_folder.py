@@ -16,8 +16,8 @@ from penstock.errors import FileError, TargetExistsError, WriteError
 from penstock.io.location import Location
 from penstock.io.remote.store import ObjectStore
 from penstock.shards import journal, manifest
-from penstock.shards.folder import Changed, Head
-from penstock.shards.journal import Journal, parse_journal
+from penstock.shards.folder import Changed
+from penstock.shards.journal import Head, Journal, Journalled, parse_journal
 from penstock.shards.layout import FieldLayout, check_names
 from penstock.shards.manifest import Manifest
 from penstock.shards.writing import ShardRecord, ShardWriter
@@ -28,7 +28,7 @@ _SELDOM = (
 )
 
 
-class RemoteFolder:
+class RemoteFolder(Journalled):
     """A folder behind a URL that this process fills, until it is closed."""
 
     def __init__(
@@ -51,21 +51,6 @@ class RemoteFolder:
         self._sent: dict[str, Location] = {}
         """The files that this process sent or found, as they were then."""
         self._is_open = False
-
-    @property
-    def head(self) -> Head:
-        """What the rows are, and what they are made from."""
-        return self._journal.head
-
-    @property
-    def finished(self) -> dict[int, ShardRecord]:
-        """The finished shards, by number."""
-        return self._journal.finished
-
-    @property
-    def cursors(self) -> dict[int, Any]:
-        """Where the input stood after each finished shard."""
-        return self._journal.cursors
 
     def open(self, find_head: Callable[[], Head], changed: Changed) -> None:
         """Take the folder over, with its finished shards; raise if it holds anything but an unfinished one of ours."""

@@ -136,9 +136,16 @@ class TextRows(LineRows):
             self.inner_starts, rows.stop - 1
         )
 
-    def defer(self, rows: slice, out: Block, context: Context) -> None:
-        """Leave it to a native job to read and copy lines of one file."""
-        assert context.deferred is not None
+    def fill(self, rows: RowSet, out: Block, context: Context) -> None:
+        """Read lines, or leave them to a native job."""
+        if context.deferred is None:
+            super().fill(rows, out, context)
+        else:
+            assert isinstance(rows, slice), "only such rows are deferred"
+            context.deferred.append(self._deferred(rows, out, context))
+
+    def _deferred(self, rows: slice, out: Block, context: Context) -> Deferred:
+        """Return the job that reads and copies lines of one file."""
         (sink,) = out.sinks
         assert isinstance(sink, Pieces)
         start, stop = np.searchsorted(self.edges, [rows.start, rows.stop - 1], "right").tolist()
@@ -155,7 +162,7 @@ class TextRows(LineRows):
                 fd, offset, nbytes, num_lines, rows.start - first, memory, offsets
             )
         sink.add(Text(memory, offsets, str))
-        context.deferred.append(Deferred(job, partial(check_file, reader)))
+        return Deferred(job, partial(check_file, reader))
 
     def put_rows(self, loaded: Loaded, rows: RowSet, out: Block, context: Context) -> None:
         """Copy lines without their ends."""

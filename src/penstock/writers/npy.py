@@ -21,7 +21,8 @@ from penstock.io.atomic import is_empty_folder, swap_folders, sync_folder
 from penstock.io.failures import write_errors
 from penstock.memory import allocate_plain
 from penstock.shards.checks import run_rows_of
-from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
+from penstock.shards.folder import ShardFolder, changes_of_heads, head_of
+from penstock.shards.journal import Head
 from penstock.shards.layout import FieldLayout, layouts_of
 from penstock.shards.manifest import row_to_json
 from penstock.shards.ownership import check_target, discard, discard_records

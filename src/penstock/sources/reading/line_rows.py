@@ -94,9 +94,6 @@ class LineRows(Rows):
         if not count(rows):
             return
         if isinstance(rows, slice):
-            if context.deferred is not None:
-                self.defer(rows, out, context)
-                return
             first, last = (
                 np.searchsorted(self.edges, [rows.start, rows.stop - 1], "right") - 1
             ).tolist()
@@ -127,10 +124,6 @@ class LineRows(Rows):
             self.fill(slice(first, first + length), out, context)
         else:
             self.fill(run_rows(runs), out, context)
-
-    def defer(self, rows: slice, out: Block, context: Context) -> None:
-        """Leave rows to a native job, where `defers` says that this can be."""
-        raise NotImplementedError
 
     @abstractmethod
     def put_rows(self, loaded: Loaded, rows: RowSet, out: Block, context: Context) -> None:

@@ -63,8 +63,6 @@ class TarField(ABC):
     """One field: how its members are decoded to a column."""
 
     field: Field
-    is_read_first = True
-    """Whether the bytes of many members are read at once; else each is read by whoever decodes it."""
     staging_nbytes = 0
     """What decoding one member takes."""
 
@@ -73,17 +71,21 @@ class TarField(ABC):
         self.label = label
         """Returns the tar of a sample, and how its member is called in messages."""
 
-    @abstractmethod
-    def put(self, found: Found, sink: Sink, context: Context) -> None:
-        """Decode members to the rows of a column."""
-
     def wrong(self, row: int, problem: str, cure: str) -> DataError:
         """Return the error of a member that can't be decoded."""
         file, name = self.label(row)
         return DataError(f"{name}: {problem}", file=file, cure=cure)
 
 
-class BytesField(TarField):
+class ReadField(TarField):
+    """A field of small members: the bytes of many are read at once, then decoded."""
+
+    @abstractmethod
+    def put(self, found: Found, sink: Sink, context: Context) -> None:
+        """Decode members to the rows of a column."""
+
+
+class BytesField(ReadField):
     """Members as they are."""
 
     kind: type = bytes
@@ -126,7 +128,7 @@ class TextField(BytesField):
         sink.add(Text(data, offsets, str))
 
 
-class IntegerField(TarField):
+class IntegerField(ReadField):
     """Members that are a whole number, in decimal digits."""
 
     field = Field(ArraySpec((), np.int64))
@@ -156,7 +158,7 @@ class IntegerField(TarField):
             raise self.wrong(row, problem, "Check what wrote it.") from None
 
 
-class ArrayField(TarField):
+class ArrayField(ReadField):
     """Members that are `.npy` files: the whole array is the field of a row."""
 
     def __init__(
@@ -250,9 +252,7 @@ def _joined(one: ArraySpec, other: ArraySpec) -> ArraySpec | None:
 
 
 class ImageField(TarField):
-    """Members that are images, decoded as those of a folder are."""
-
-    is_read_first = False
+    """Members that are images, each read when it is decoded, as those of a folder are."""
 
     def __init__(
         self,
@@ -282,10 +282,6 @@ class ImageField(TarField):
             self.field = Field(
                 ArraySpec((None, None, 3), np.uint8), estimate=sum(nbytes) // len(nbytes)
             )
-
-    def put(self, found: Found, sink: Sink, context: Context) -> None:
-        """Do nothing: images are read by whoever decodes them."""
-        raise NotImplementedError
 
     def decode(self, rows: Index, sink: Sink, context: Context, inner: Inner) -> None:
         """Decode one image after the other; threads do so side by side."""

@@ -59,6 +59,7 @@ from penstock.sources.tar.fields import (
     Found,
     ImageField,
     IntegerField,
+    ReadField,
     TarField,
     TextField,
     array_spec,
@@ -208,7 +209,7 @@ class TarRows(SkippableRows):
             tops=tops_of(key_sizes + 8),
         )
         self.fields = tuple(key if name == KEY else made[name].field for name in self.names)
-        self.read_first = [name for name, one in made.items() if one.is_read_first]
+        self.read_first = {name: one for name, one in made.items() if isinstance(one, ReadField)}
         stored = [np.maximum(table.sizes[name], 0) for name in made]
         rows = sum(stored, np.zeros(self.num_rows, np.int64))
         self.grains = (Grain(1, int(rows.mean()) if len(rows) else 1),)
@@ -311,9 +312,7 @@ class TarRows(SkippableRows):
             if name == KEY:
                 assert isinstance(sink, Pieces)
                 sink.add(self.table.keys.take(index, context.allocate))
-            elif not self.made[name].is_read_first:
-                field = self.made[name]
-                assert isinstance(field, ImageField)
+            elif isinstance(field := self.made[name], ImageField):
                 field.decode(index, sink, context, partial(self._opened, name, context))
 
     def _opened(self, extension: str, context: Context, row: int) -> InnerFile:
@@ -324,7 +323,7 @@ class TarRows(SkippableRows):
         """Read the members of samples in the order of the tars, over small gaps, a few MB at a time."""
         order = np.argsort(index, kind="stable")
         rows = index[order]
-        names = self.read_first
+        names = list(self.read_first)
         offsets = np.stack([self.table.offsets[name][rows] for name in names], axis=1)
         sizes = np.stack([self.table.sizes[name][rows] for name in names], axis=1)
         owners = np.searchsorted(self.table.starts[1:-1], rows, side="right")
@@ -342,7 +341,7 @@ class TarRows(SkippableRows):
                         np.ascontiguousarray(sizes[part][:, number]),
                         rows[part],
                     )
-                    self.made[name].put(found, sinks[self.names.index(name)], context)
+                    self.read_first[name].put(found, sinks[self.names.index(name)], context)
                 del data, found  # Frees the memory for the next piece.
 
     def _read(

@@ -1,6 +1,6 @@
 """Records as columns of features, or as bytes; and the errors of bad records."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,19 +11,15 @@ import numpy.typing as npt
 
 from penstock import _native
 from penstock.core.arrays import Index, raw_rows, starts_of, typed
-from penstock.core.blocks import Block, Pieces, Sink
+from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Fixed, Ragged, Text
 from penstock.core.fields import Field, allocate_block, tops_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Context
 from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError
-from penstock.io.inner import in_memory
 from penstock.memory import Allocate, format_nbytes, hold_plain
-from penstock.sources.images.decoders import open_picture, require_decoders
-from penstock.sources.images.in_blocks import decode_picture
 from penstock.sources.images.picture import RULES
-from penstock.sources.reading.parts import BAD
 from penstock.sources.tfrecord.codec import (
     ExampleCodec,
     cure_of,
@@ -39,6 +35,7 @@ from penstock.sources.tfrecord.features import (
     VarFeature,
     fixed_shape,
 )
+from penstock.sources.tfrecord.images import Place, RecordImages
 
 HEADER_NBYTES = 12
 """The length of a record, and the checksum of that length."""
@@ -49,8 +46,6 @@ _COLUMN_NBYTES = 16 << 10  # What a column may take in any case.
 _MEASURED_NBYTES = 64 << 20  # A row that takes more is not measured: the ledger has to count it.
 _ROW_NBYTES = 24  # What a row of a column takes besides its values, where rows differ in size.
 Bytes = npt.NDArray[np.uint8]
-Place = Callable[[int], tuple[str, int, int]]
-"""The file of record j of a call, the record's number in it, and the byte where it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +87,13 @@ class Records:
         self.verify = verify
         self.sample_nbytes = 0
         """The mean length of the records that were measured."""
-        self.images = {
+        images = {
             number: feature
             for number, feature in enumerate(self.codec.features)
             if isinstance(feature, ImageFeature)
         }
-        """The features that hold images, by number."""
-        self.picture_nbytes = 0
-        """What decoding the largest of the images takes that were measured."""
-        if self.images:
-            require_decoders([in_memory("image", "", np.empty(0, np.uint8))])
+        names = {number: self.codec.names[number] for number in images}
+        self.images = RecordImages(images, names, verify=verify)
         specs = [ArraySpec((), bytes)] if self.is_raw else [_spec(leaf) for leaf in leaves]
         self.fields = tuple(Field(spec) for spec in specs)
 
@@ -195,20 +187,9 @@ class Records:
             sizes = [sum(part.nbytes for part in parts or ()) for parts in columns]
             for place, (number, parts) in enumerate(zip(varying, columns, strict=True)):
                 if number in self.images and parts is not None:
-                    sizes[place] = self._pixels_nbytes(parts[0].view(np.uint8), self.images[number])
+                    sizes[place] = self.images.pixels_nbytes(number, parts[0].view(np.uint8))
             found.append(sizes)
         return np.array(found, np.int64).reshape(-1, len(varying))
-
-    def _pixels_nbytes(self, data: Bytes, feature: ImageFeature) -> int:
-        """Return the bytes of the pixels of an image, and note what decoding it takes."""
-        try:
-            with open_picture(in_memory("image", "", data), feature.size) as picture:
-                height, width, _ = picture.shape
-                taken = picture.nbytes + 3 * height * width
-                self.picture_nbytes = max(self.picture_nbytes, taken)
-                return height * width * feature.channels
-        except BAD:
-            return 0  # It is raised, or counted, when rows are read that far.
 
     def expect(self, lengths: Index) -> None:
         """Expect rows of records with these lengths, which hold as much of each feature as those measured."""
@@ -234,7 +215,7 @@ class Records:
             return 0
         most = sum(max(2 * num_rows * one.nbytes, one.most_nbytes(num_rows)) for one in varying)
         if self.images:  # As they are stored, and the pixels of one.
-            most += 2 * num_rows * self.sample_nbytes + self.picture_nbytes
+            most += 2 * num_rows * self.sample_nbytes + self.images.picture_nbytes
         if self.lists:  # As Examples, and with the sizes of their steps.
             most += 4 * num_rows * self.sample_nbytes
         return most + (len(varying) + len(self.images)) * _COLUMN_NBYTES
@@ -283,7 +264,8 @@ class Records:
                 for number, feature in enumerate(self.codec.features):
                     parts, sink = columns.pop(0), out.sinks[self.at[number]]
                     if number in self.images:
-                        self._decode_images(number, parts, found, sink, context)
+                        spec = self._field(number).spec
+                        self.images.decode(number, parts, found.place, spec, sink, context)
                     elif isinstance(sink, Pieces) and parts is not None:
                         sink.add(_column(feature, list(parts), sink.allocate))
             if self.lists:
@@ -341,57 +323,6 @@ class Records:
         most = max(nbytes, 8 * int(found.lengths[largest]))
         return too_large(file, row, start, most, context, "decoding it")
 
-    def _decode_images(
-        self, number: int, parts: Any, found: Found, sink: Sink, context: Context
-    ) -> None:
-        """Decode the images of one feature to a column; raise for the first bad one."""
-        for record, data in enumerate(_files(parts)):
-            if context.executor.is_closing:
-                return
-            self._decode_image(number, data, found, record, sink, record, context)
-
-    def _decode_image(
-        self,
-        number: int,
-        data: Bytes,
-        found: Found,
-        record: int,
-        sink: Sink,
-        slot: int,
-        context: Context,
-    ) -> None:
-        file, row, start = found.place(record)
-        name = f"feature '{self.codec.names[number]}'"
-        image = in_memory("image", f"{file}, row {row}: {name}", data)
-        spec = self._field(number).spec
-        try:
-            decode_picture(
-                image, self.images[number].size, spec, sink, slot, context, verify=self.verify
-            )
-        except BAD as error:
-            problem = getattr(error, "problem", str(error))
-            cure = getattr(error, "cure", "")
-            text = f"{name} holds an image that {problem}"
-            raise DataError(text, file=file, offset=start, row=row, cure=cure) from error
-
-    def _bad_images(
-        self, columns: Any, is_bad: Any, found: Found, context: Context
-    ) -> list[DataError]:
-        """Return the errors of images of records that are good but for these, one for each record."""
-        errors: dict[int, DataError] = {}
-        for number in self.images:
-            for record, data in enumerate(_files(columns[number])):
-                if is_bad[record] or record in errors or context.executor.is_closing:
-                    continue
-                field = self._field(number)
-                block = allocate_block((field,), 1, context.allocate, aligned=False)
-                try:
-                    self._decode_image(number, data, found, record, block.sinks[0], 0, context)
-                except DataError as error:
-                    error.__cause__ = None  # Its frames would keep the block alive.
-                    errors[record] = error.with_traceback(None)
-        return [errors[record] for record in sorted(errors)]
-
     def _put_payloads(self, found: Found, out: Block) -> None:
         (sink,) = out.sinks
         assert isinstance(sink, Pieces)
@@ -408,7 +339,7 @@ class Records:
         bad_images: list[DataError] = []
         with self._decoded(found, out, context, skip=True) as (columns, is_bad, errors):
             if self.images:
-                bad_images = self._bad_images(columns, is_bad, found, context)
+                bad_images = self.images.bad(columns, is_bad, found.place, self._field, context)
         if self.is_raw:
             errors = errors[errors[:, 3] != _MALFORMED]  # Raw records need not be Examples.
         found_errors = [
@@ -490,15 +421,6 @@ def frame_error(error: _native.RecordError, *, file: str, row: int, offset: int)
 
 def _spec(feature: Feature) -> ArraySpec:
     return ArraySpec(feature.shape, feature.dtype)
-
-
-def _files(parts: Any) -> Iterator[Bytes]:
-    """Yield the bytes of each row of a column that the native decoder made of single bytes; none of a bad record."""
-    data, offsets, counts = parts
-    item = 0
-    for count in counts.tolist():
-        yield data[offsets[item] : offsets[item + count]] if count else data[:0]
-        item += count
 
 
 def _is_uniform(out: Block) -> bool:

@@ -16,8 +16,8 @@ from penstock.errors import StaleCacheError, TargetExistsError
 from penstock.io.failures import write_errors
 from penstock.io.local.page_cache import page_cache_room
 from penstock.shards.checks import run_rows_of
-from penstock.shards.folder import Head, ShardFolder, changes_of_heads, head_of
-from penstock.shards.journal import read_journal
+from penstock.shards.folder import ShardFolder, changes_of_heads, head_of
+from penstock.shards.journal import Head, read_journal
 from penstock.shards.layout import layouts_of
 from penstock.shards.manifest import NAME, row_to_json
 from penstock.shards.ownership import is_ours
@@ -28,6 +28,7 @@ from penstock.sources.reading.parts import Part
 
 _locks: dict[str, threading.RLock] = {}
 _locks_lock = forking.lock()
+
 os.register_at_fork(after_in_child=_locks.clear)
 
 
