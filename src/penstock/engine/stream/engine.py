@@ -10,6 +10,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.core.clock import Clock
+from penstock.core.ctrl_c import keep_interrupting
 from penstock.core.executors import Executor, Inline
 from penstock.core.fingerprint import walk
 from penstock.core.lazy import lazy
@@ -81,6 +82,7 @@ class Engine:
 
     def open(self, epoch: int, cursor: Cursor, *, by_element: bool) -> None:
         """Take the memory, start the threads, and fill the caches."""
+        keep_interrupting()
         plan = self._plan
         self.account.open(
             budget=plan.budget,

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.core import forking
+from penstock.core.ctrl_c import keep_interrupting
 from penstock.core.optional import require
 from penstock.errors import DataError, MissingFileError
 from penstock.io.location import split_chain, without_secrets
@@ -141,6 +142,7 @@ class Call(Generic[T]):
 
     def result(self) -> T:
         """Wait for the work, and return what it returns; an interrupt stops the work before it is raised."""
+        keep_interrupting()
         try:
             self._ended.wait()
         except BaseException:
