@@ -40,8 +40,9 @@ FORCE:
 demo: setup
 	$(BIN)/penstock demo
 
-# Two files at a time; the training runs, which are processes of their own, first (tests/conftest.py).
-SPREAD := -n 2 --dist loadscope --no-loadscope-reorder
+# Two files at a time; the training runs, which are processes of their own, first (tests/conftest.py). A worker that
+# crashed or hung ends the run and is named: started anew, it would be given tests that nobody waits for.
+SPREAD := -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 test: setup
 	$(PYTEST) -m "not soak" $(SPREAD) tests $(ARGS)
 

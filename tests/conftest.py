@@ -1,5 +1,6 @@
 """What every test runs under: Hypothesis profiles, and a check that nothing outlives a test."""
 
+import ctypes
 import gc
 import os
 import signal
@@ -27,6 +28,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # A shell that starts something in the background has it ignore Ctrl-C, and so would every child that a test strikes.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A forked child that hangs ends with the process that forked it: it has copies of its pipes, and whoever reads those
+# would wait for ever.
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+os.register_at_fork(after_in_child=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
+
 TESTS = Path(__file__).parent
 # Tests of frameworks take longest, and start processes of their own.
 STARTING = {"feeds", "examples", "ranks"}
@@ -35,6 +42,11 @@ SPREAD = ("feeds/keras/test_feed.py", "feeds/keras/test_checkpoint.py")
 
 # How long a thread that was told to stop may take to do so.
 GRACE_SECONDS = 5.0
+
+
+def pytest_runtest_setup() -> None:
+    """Let Ctrl-C interrupt the waits of a test: polars, which other tests load, has taken that away."""
+    signal.siginterrupt(signal.SIGINT, True)
 
 
 @pytest.fixture(scope="session", autouse=True)
