@@ -5,6 +5,7 @@
 // arithmetic is frozen (see the golden tests).
 #include "choose.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -84,6 +85,36 @@ class Dealt final : public Choice {
     return true;
   }
 
+  bool span(int64_t first, int64_t count, int64_t* out) const override {
+    const int64_t dealt = num_runs_ * share_;
+    if (first < 0 || count < 0 || first > dealt + tail_.size(0) - count) return false;
+    const auto mask = static_cast<uint64_t>(places_.size(0) - 1);
+    int64_t run = first / share_;
+    int64_t place = first - run * share_;
+    for (; count > 0 && run < num_runs_; ++run, place = 0) {
+      const uint64_t hash = mix(key_ + (static_cast<uint64_t>(run) + 1) * kGolden);
+      const auto pattern = static_cast<int64_t>(hash & mask);
+      const auto turn = static_cast<int64_t>(mulhi(hash, static_cast<uint64_t>(run_rows_)));
+      const int64_t lead = firsts_.data<const uint32_t>()[pattern * run_rows_ + turn];
+      if (lead >= share_) return false;  // A table that is none.
+      const uint32_t* own = places_.data<const uint32_t>() + pattern * share_;
+      // Those that the turn moves over the end of the run come first, then the others.
+      const int64_t stop = std::min(share_, place + count);
+      const bool moves_all = own[0] + turn >= run_rows_;  // All or none, if the first one is first.
+      const int64_t num_moved = lead > 0 ? share_ - lead : moves_all ? share_ : 0;
+      const int64_t start = run * run_rows_ + turn;
+      const int64_t middle = std::clamp(num_moved, place, stop);
+      for (int64_t i = place; i < middle; ++i) *out++ = own[lead + i] + start - run_rows_;
+      for (int64_t i = middle; i < stop; ++i) *out++ = own[i - num_moved] + start;
+      count -= stop - place;
+    }
+    if (count > 0) {
+      const int64_t begin = std::max<int64_t>(0, first - dealt);
+      std::copy_n(tail_.data<const int64_t>() + begin, count, out);
+    }
+    return true;
+  }
+
  private:
   uint64_t key_;
   int64_t num_runs_;
@@ -132,6 +163,24 @@ class Marked final : public Choice {
     return true;
   }
 
+  bool span(int64_t first, int64_t count, int64_t* out) const override {
+    const auto* words = words_.data<const uint64_t>();
+    if (count <= 0) return count == 0;
+    if (!rows(&first, out, 1)) return false;
+    int64_t number = *out / 64;
+    // The bits after the first row's.
+    uint64_t word = words[number] & (~uint64_t{1} << (*out % 64));
+    for (int64_t i = 1; i < count; ++i) {
+      while (word == 0) {
+        if (++number >= words_.size(0)) return false;
+        word = words[number];
+      }
+      out[i] = number * 64 + __builtin_ctzll(word);
+      word &= word - 1;
+    }
+    return true;
+  }
+
  private:
   // The last block that begins at or before a position, which is in range.
   int64_t search(int64_t position) const {
@@ -164,10 +213,22 @@ void run(const Choice& choice, nb::handle positions_object, nb::handle out_objec
   if (!is_good) raise_index_error("a position is not one of the chosen rows.");
 }
 
+void run_span(const Choice& choice, int64_t first, nb::handle out_object) {
+  const Buffer out(out_object, "out", Element::kInt64, 1, Access::kWrite);
+  bool is_good = true;
+  {
+    nb::gil_scoped_release release;
+    is_good = choice.span(first, out.size(0), out.data<int64_t>());
+  }
+  if (!is_good) raise_index_error("a position is not one of the chosen rows.");
+}
+
 }  // namespace
 
 void bind_choose(nb::module_& m) {
-  nb::class_<Choice>(m, "Choice").def("rows", &run, nb::arg("positions"), nb::arg("out"));
+  nb::class_<Choice>(m, "Choice")
+      .def("rows", &run, nb::arg("positions"), nb::arg("out"))
+      .def("span", &run_span, nb::arg("first"), nb::arg("out"));
   nb::class_<Dealt, Choice>(m, "Dealt")
       .def(nb::init<uint64_t, int64_t, nb::handle, nb::handle, nb::handle>(), nb::arg("key"), nb::arg("num_runs"),
            nb::arg("places"), nb::arg("firsts"), nb::arg("tail"));

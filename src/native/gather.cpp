@@ -2,7 +2,6 @@
 // asking for rows some way ahead of the copy hides most of it.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 #include "buffer.h"
@@ -10,28 +9,6 @@
 
 namespace penstock {
 namespace {
-
-void check_out(const Buffer& out, int64_t row_nbytes) {
-  const int64_t groups = out.size(0);
-  const int64_t group_rows = out.size(1);
-  if (out.size(2) != row_nbytes) {
-    raise_value_error("out must have rows of " + std::to_string(row_nbytes) + " bytes like source, got " +
-                      std::to_string(out.size(2)) + ".");
-  }
-  // All that can be told of overlap without knowing how the axes were meant. Strides of no slots mean nothing.
-  for (int axis = 0; groups > 0 && group_rows > 0 && axis < 2; ++axis) {
-    if (out.size(axis) > 1 && std::abs(out.stride(axis)) < row_nbytes) {
-      raise_value_error("out must not overlap itself: axis " + std::to_string(axis) + " has a stride of " +
-                        std::to_string(out.stride(axis)) + " bytes for rows of " + std::to_string(row_nbytes) +
-                        ".");
-    }
-  }
-  int64_t slots = 0;
-  if (__builtin_mul_overflow(groups, group_rows, &slots)) {
-    raise_value_error("out must have fewer than 2**63 slots, got " + std::to_string(groups) + " x " +
-                      std::to_string(group_rows) + ".");
-  }
-}
 
 void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_object, nb::handle at_object) {
   const Buffer source(source_object, "source", Element::kUint8, 2, Access::kRead);
@@ -41,7 +18,7 @@ void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_obj
   const Gather job{source.data<const uint8_t>(), source.size(0), source.stride(0), source.size(1),
                    out.data<uint8_t>(),          out.size(0),    out.size(1),      out.stride(0),
                    out.stride(1)};
-  check_out(out, job.row_nbytes);
+  check_slots(out, job.row_nbytes);
   if (may_share_memory(source, out)) raise_value_error("out must share no memory with source.");
 
   Outcome outcome;

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+
+#include "buffer.h"
 
 namespace penstock {
 
@@ -74,13 +77,13 @@ struct Gather {
     return row_nbytes == 0 ? 0 : std::clamp<int64_t>(kAheadBytes / row_nbytes, 2, kMaxAhead);
   }
 
-  // Row j goes to slot j. Whole runs of a group at a time: no division a row.
+  // Row j goes to slot first + j. Whole runs of a group at a time: no division a row.
   template <int64_t kNbytes>
-  Outcome run_in_order(const int64_t* rows, int64_t count) const {
+  Outcome run_in_order(const int64_t* rows, int64_t count, int64_t first) const {
     int64_t row[kChunk + kMaxAhead];
     const int64_t lead = ahead();
-    int64_t group = 0;
-    int64_t in_group = 0;
+    int64_t group = first == 0 ? 0 : first / group_rows;
+    int64_t in_group = first - group * group_rows;
     for (int64_t done = 0; done < count; done += kChunk) {
       const int64_t chunk = std::min(kChunk, count - done);
       const int64_t good = take_checked(rows + done, chunk, source_rows, row);
@@ -134,24 +137,25 @@ struct Gather {
   }
 
   template <int64_t kNbytes>
-  Outcome run(const int64_t* rows, const int64_t* slots, int64_t count) const {
-    return slots ? run_scattered<kNbytes>(rows, slots, count) : run_in_order<kNbytes>(rows, count);
+  Outcome run(const int64_t* rows, const int64_t* slots, int64_t count, int64_t first) const {
+    return slots ? run_scattered<kNbytes>(rows, slots, count) : run_in_order<kNbytes>(rows, count, first);
   }
 
-  Outcome run(const int64_t* rows, const int64_t* slots, int64_t count) const {
+  // To the given slots, or to those from `first` on.
+  Outcome run(const int64_t* rows, const int64_t* slots, int64_t count, int64_t first = 0) const {
     switch (row_nbytes) {
       case 1:
-        return run<1>(rows, slots, count);
+        return run<1>(rows, slots, count, first);
       case 2:
-        return run<2>(rows, slots, count);
+        return run<2>(rows, slots, count, first);
       case 4:
-        return run<4>(rows, slots, count);
+        return run<4>(rows, slots, count, first);
       case 8:
-        return run<8>(rows, slots, count);
+        return run<8>(rows, slots, count, first);
       case 16:
-        return run<16>(rows, slots, count);
+        return run<16>(rows, slots, count, first);
       default:
-        return run<0>(rows, slots, count);
+        return run<0>(rows, slots, count, first);
     }
   }
 
@@ -166,5 +170,28 @@ struct Gather {
     }
   }
 };
+
+// Raises if slots are not of that many bytes, or overlap.
+inline void check_slots(const Buffer& out, int64_t row_nbytes) {
+  const int64_t groups = out.size(0);
+  const int64_t group_rows = out.size(1);
+  if (out.size(2) != row_nbytes) {
+    raise_value_error("out must have rows of " + std::to_string(row_nbytes) + " bytes like source, got " +
+                      std::to_string(out.size(2)) + ".");
+  }
+  // All that can be told of overlap without knowing how the axes were meant. Strides of no slots mean nothing.
+  for (int axis = 0; groups > 0 && group_rows > 0 && axis < 2; ++axis) {
+    if (out.size(axis) > 1 && std::abs(out.stride(axis)) < row_nbytes) {
+      raise_value_error("out must not overlap itself: axis " + std::to_string(axis) + " has a stride of " +
+                        std::to_string(out.stride(axis)) + " bytes for rows of " + std::to_string(row_nbytes) +
+                        ".");
+    }
+  }
+  int64_t slots = 0;
+  if (__builtin_mul_overflow(groups, group_rows, &slots)) {
+    raise_value_error("out must have fewer than 2**63 slots, got " + std::to_string(groups) + " x " +
+                      std::to_string(group_rows) + ".");
+  }
+}
 
 }  // namespace penstock

@@ -12,6 +12,7 @@ void bind_tfrecord(nanobind::module_& m);
 void bind_sequence_lists(nanobind::module_& m);
 void bind_fill(nanobind::module_& m);
 void bind_read(nanobind::module_& m);
+void bind_read_rows(nanobind::module_& m);
 void bind_array_memory(nanobind::module_& m);
 void bind_lzf(nanobind::module_& m);
 void bind_resize(nanobind::module_& m);
@@ -37,6 +38,7 @@ NB_MODULE(_native, m) {
   penstock::bind_sequence_lists(m);
   penstock::bind_fill(m);
   penstock::bind_read(m);
+  penstock::bind_read_rows(m);
   penstock::bind_array_memory(m);
   penstock::bind_lzf(m);
   penstock::bind_resize(m);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -40,6 +42,28 @@ class OpenFile {
       to += got;
       offset += got;
       nbytes -= got;
+    }
+    return true;
+  }
+
+  // The same, for ranges of memory that bytes which follow each other in the file belong to.
+  bool read(const iovec* ranges, int count, int64_t offset) const {
+    ssize_t got;
+    do {
+      got = preadv(fd_, ranges, count, static_cast<off_t>(offset));
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) return false;
+    // Some file systems give less at once.
+    auto have = static_cast<size_t>(got);
+    for (int i = 0; i < count; ++i) {
+      const size_t mine = std::min(have, ranges[i].iov_len);
+      have -= mine;
+      const size_t left = ranges[i].iov_len - mine;
+      const auto at = static_cast<int64_t>(mine);
+      if (left > 0 && !read(static_cast<uint8_t*>(ranges[i].iov_base) + at, static_cast<int64_t>(left), offset + at)) {
+        return false;
+      }
+      offset += static_cast<int64_t>(ranges[i].iov_len);
     }
     return true;
   }

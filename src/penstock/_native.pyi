@@ -98,6 +98,14 @@ class Choice:
             ValueError: An argument has the wrong type, shape or layout.
         """
 
+    def span(self, first: int, out: npt.NDArray[np.int64]) -> None:
+        """Write to `out[i]` which row the chosen row `first + i` is: as `rows` does, several times as fast.
+
+        Raises:
+            IndexError: There is no such chosen row.
+            ValueError: `out` has the wrong type, shape or layout.
+        """
+
 class Dealt(Choice):
     """A share of every run of rows, in order."""
 
@@ -363,6 +371,24 @@ def read_ranges(
     Returns:
         Whether direct reads are possible, or still so; and None, or what failed: the offset, the bytes wanted
         from there, how many there were, and the error's number (0: the file ended).
+    """
+
+def read_rows(
+    fd: int,
+    offset: int,
+    rows: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint8],
+    at: npt.NDArray[np.int64] | None = None,
+    first_slot: int = 0,
+) -> bool:
+    """Read rows of one size, which lie from `offset` of a file on, to slots of `out`, as in `gather`.
+
+    Row j goes to slot `at[j]`, or to `first_slot + j` if there is no `at`.
+
+    Rows that ascend are read together with those between them. They have 1 byte to 256 KB.
+
+    Returns:
+        Whether all could be read. If not, some slots are filled.
     """
 
 class RowFiller:

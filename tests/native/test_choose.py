@@ -21,6 +21,12 @@ def rows_of(choice, positions):
     return out
 
 
+def span_of(choice, first, count):
+    out = np.empty(count, np.int64)
+    choice.span(first, out)
+    return out
+
+
 @st.composite
 def deals(draw):
     run_rows = draw(st.integers(1, 40))
@@ -43,6 +49,37 @@ def test_dealt_rows_agree_with_their_twin_in_any_order(deal, random):
     positions = list(range(len(expected)))
     random.shuffle(positions)
     np.testing.assert_array_equal(rows_of(choice, positions), expected[positions])
+
+
+@given(deals(), st.data())
+def test_spans_of_dealt_rows_agree_with_their_twin(deal, data):
+    expected = twins.dealt_rows(*deal)
+    first = data.draw(st.integers(0, len(expected)))
+    count = data.draw(st.integers(0, len(expected) - first))
+    found = span_of(_native.Dealt(*deal), first, count)
+    np.testing.assert_array_equal(found, expected[first : first + count])
+
+
+@given(
+    st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**64 - 1]), max_size=40), st.data()
+)
+def test_spans_of_marked_rows_agree_with_their_twin(numbers, data):
+    words = np.array(numbers, np.uint64)
+    expected = twins.marked_rows(words)
+    first = data.draw(st.integers(0, len(expected)))
+    count = data.draw(st.integers(0, len(expected) - first))
+    found = span_of(_native.Marked(words, twins.ranks(words)), first, count)
+    np.testing.assert_array_equal(found, expected[first : first + count])
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 9), (8, 1), (2**62, 2), (-(2**63), 3)])
+def test_spans_that_reach_beyond_the_chosen_rows_are_refused(first, count):
+    deal = _native.Dealt(7, 2, PLACES, FIRSTS, TAIL)
+    marked = _native.Marked(WORDS[:4], twins.ranks(WORDS[:4]))
+    for choice in (deal, marked):
+        assert len(span_of(choice, 0, 8)) == 8
+        with pytest.raises(IndexError, match="not one of the chosen rows"):
+            span_of(choice, first, count)
 
 
 @given(

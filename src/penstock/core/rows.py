@@ -320,6 +320,8 @@ class Rows(Node):
         """Do the work of `read_runs`."""
         self.fill(run_rows(runs), out, context)
 
+    picks: bool = False
+    """Whether rows in order with others between them are read about as fast as a run: by `read`."""
     reads_apart: bool = False
     """Whether some fields can be read without the others, at no extra cost: `fill_columns` does that."""
 

@@ -40,6 +40,7 @@ class Arrays(Rows):
         self.num_rows = _same_length(self.leaves, names)
         self.fields = tuple(leaf.field for leaf in self.leaves)
         self.grains = grains_of([(leaf,) for leaf in self.leaves])
+        self.picks = all(leaf.picks for leaf in self.leaves)
         self.is_in_memory = all(isinstance(leaf, InMemory) for leaf in self.leaves)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
@@ -64,6 +65,7 @@ class Arrays(Rows):
         made = copy.copy(self)
         made.leaves, made.fields, made.structure = (leaf,), (leaf.field,), flatten(0)[1]
         made.grains, made.is_in_memory = grains_of([(leaf,)]), isinstance(leaf, InMemory)
+        made.picks = leaf.picks
         return made
 
     def route(self, epoch: int) -> Route | None:

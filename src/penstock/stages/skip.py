@@ -44,6 +44,7 @@ class RowsAfterSkip(StageRows):
 
     def __init__(self, stage: Skip, node: Rows) -> None:
         super().__init__(stage, node)
+        self.picks = node.picks
         self.first = node.num_rows if stage.count < 0 else min(stage.count, node.num_rows)
         if not node.is_endless:
             self.num_rows = node.num_rows - self.first

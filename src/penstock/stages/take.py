@@ -42,6 +42,7 @@ class TakenRows(StageRows):
 
     def __init__(self, stage: Take, node: Rows) -> None:
         super().__init__(stage, node)
+        self.picks = node.picks
         if stage.count >= 0:
             self.num_rows = min(stage.count, node.num_rows)
 

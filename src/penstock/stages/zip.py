@@ -98,6 +98,7 @@ class ZippedRows(_Zipped, Rows):
         self._join(nodes, strict=strict, names=names)
         self.nodes = nodes
         self.num_rows = num_rows
+        self.picks = all(node.picks for node in nodes)
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the columns of each input."""

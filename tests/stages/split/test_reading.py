@@ -42,7 +42,7 @@ def test_what_is_read_at_once_is_bounded(stored: ps.Dataset):
     node = stored.node
     assert isinstance(node, Rows)
     assert most_rows(node, 1) == 4
-    assert most_rows(node, 10**6) * node.row_nbytes <= 1 << 20
+    assert most_rows(node, 10**6) * node.row_nbytes <= 4 << 20
 
 
 @pytest.mark.parametrize("is_shuffled", [False, True])

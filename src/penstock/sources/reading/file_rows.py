@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.evidence import Evidence
 from penstock.core.fields import Field, allocate_block
 from penstock.core.nest import Structure, flatten
-from penstock.core.rows import Context, FileVersion, RowSet, Runs
+from penstock.core.rows import Context, FileVersion, RowSet, Runs, bounds
 from penstock.core.spec import dtype_name
 from penstock.errors import (
     AccessError,
@@ -122,6 +123,7 @@ class FileRows(SkippableRows):
         self.inner_starts: list[int] = self.starts[1:-1].tolist()
         self.num_rows = int(self.starts[-1])
         self.grains = grains_of([leaves[name] for name in names])
+        self.picks = all(leaf.picks for name in names for leaf in leaves[name])
         # Found once, since there may be many files.
         self.widest = self.widest_leaves()
         self.checks_nbytes = sum(leaf.checks_nbytes() for name in names for leaf in leaves[name])
@@ -139,20 +141,29 @@ class FileRows(SkippableRows):
         if isinstance(rows, slice):
             self.fill_runs([(rows.start, rows.stop - rows.start)], out, context)
             return
-        owners = np.searchsorted(self.starts[1:-1], rows, side="right")
-        for number in np.unique(owners).tolist():
+        for number, slots in self._owned(rows):
             part, shift = self.parts[number], -int(self.starts[number])
-            slots = np.flatnonzero(owners == number)
-            whole = len(slots) == len(rows)
-            mine = rows + shift if whole else rows[slots] + shift
-            leaves = [part.leaves[name] for name in self.names]
-            sinks = out.sinks if whole else out.at(slots).sinks
+            mine = rows + shift if slots is None else rows[slots] + shift
+            leaves: list[Any] = [part.leaves[name] for name in self.names]
+            sinks = out.sinks if slots is None else out.at(slots).sinks
             for one in column_sets(leaves):
                 if len(one) == 1:
                     leaves[one[0]].read(mine, sinks[one[0]], context)
                 else:
                     together = ColumnSet([leaves[each] for each in one])
                     together.read(mine, [sinks[each] for each in one], context)
+
+    def _owned(self, rows: Index) -> Iterator[tuple[int, Index | None]]:
+        """Yield each file that has some of the rows, and which of them; None for all."""
+        if not len(rows):
+            return
+        first, last = (bisect_right(self.inner_starts, row) for row in bounds(rows))
+        if first == last:
+            yield first, None
+            return
+        owners = np.searchsorted(self.starts[1:-1], rows, side="right")
+        for number in np.unique(owners).tolist():
+            yield number, np.flatnonzero(owners == number)
 
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
         """Read the runs; those of one file that follow each other are read together."""

@@ -34,6 +34,8 @@ class Leaf(ABC):
     chunk_rows: int | None = None
     """How many rows lie together on storage; None in memory."""
 
+    picks: bool = False
+    """Whether rows in order with others between them are read about as fast as a run."""
     run_rows: int = 1
     """How many rows have a checksum together."""
     num_chunks: int = 0
@@ -97,6 +99,8 @@ class Leaf(ABC):
 
 class InMemory(Leaf):
     """An ndarray of any dtype and strides."""
+
+    picks = True
 
     def __init__(self, array: Array) -> None:
         self.array = array

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock import _native
 from penstock.core.arrays import Array, Index, raw_rows, typed
 from penstock.core.blocks import Sink
 from penstock.core.columns import Fixed
@@ -22,7 +23,7 @@ from penstock.io.reader import Range, Reader
 from penstock.io.sizes import OWN_NBYTES, PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
-from penstock.sources.reading.open_files import reader_of
+from penstock.sources.reading.open_files import ROOM_NBYTES, page_cache_of, reader_of
 from penstock.sources.reading.run_checks import RunChecks
 from penstock.sources.reading.whole_checks import WholeCheck
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.core import digests
 else:
     digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
+
+_ROWS_AT_ONCE = 1 << 16  # One native call picks no more: Ctrl-C is answered between two calls.
 
 
 class Region(Leaf):
@@ -55,6 +58,8 @@ class Region(Leaf):
         self.direct = direct
         self.checks = checks
         self.whole = whole
+        # No others are needed to check them.
+        self.picks = checks is None and whole is None and not direct
         self.how = ""
         self.files = (location,)
 
@@ -90,6 +95,8 @@ class Region(Leaf):
         memory = _flat(sink)
         slots = sink.slots
         index = None if isinstance(rows, slice) else rows
+        if index is not None and self.picks and self._read_picked(index, sink, context):
+            return
         if memory is not None:
             runs = _runs(rows, slots)
             if len(runs) * OWN_NBYTES <= size * width or len(runs) == 1:
@@ -187,6 +194,25 @@ class Region(Leaf):
             self._read_runs([(first, 0, length)], staging, context)
             sink.at(slots).gather(staging[: length * width].reshape(length, width), picked)
 
+    def _read_picked(self, rows: Index, sink: Fixed, context: Context) -> bool:
+        """Read rows through the page cache, over the gaps between them; return whether that could be done."""
+        if self.field.nbytes > ROOM_NBYTES or sink.lengths is not None:
+            return False
+        out, slots = raw_rows(sink.grouped, 2), sink.slots
+        if bool((rows[1:] < rows[:-1]).any()):
+            order = np.argsort(rows, kind="stable")
+            rows, slots = rows[order], order if slots is None else slots[order]
+        rows = np.ascontiguousarray(rows, np.int64)
+        with page_cache_of(self.reader(context)) as fd:
+            if fd < 0:
+                return False
+            for start in range(0, len(rows), _ROWS_AT_ONCE):
+                some = slice(start, start + _ROWS_AT_ONCE)
+                at = None if slots is None else slots[some]
+                if not _native.read_rows(fd, self.offset, rows[some], out, at, start):
+                    return False
+        return True
+
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the buffer for rows that are not read straight to their places: large ones always are."""
         if self.field.nbytes >= OWN_NBYTES:
@@ -212,6 +238,7 @@ class FortranRegion(Region):
         whole: WholeCheck | None = None,
     ) -> None:
         super().__init__(location, offset, dtype, shape, direct=direct, whole=whole)
+        self.picks = False
         self.how = ", in Fortran order: a read for each column"
 
     def read(self, rows: RowSet, sink: Sink, context: Context) -> None:

@@ -8,11 +8,8 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.grains import widest
 from penstock.core.rows import Context, Rows
-from penstock.io.sizes import GAP_NBYTES
+from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 
-_PIECE_NBYTES = (
-    1 << 20
-)  # Read at once: little enough to be in a cache while rows are picked from it.
 _CHUNK_NBYTES = 1 << 24  # A chunk of up to so many bytes is read at once.
 _SPARSE = 4  # Up to so many times the rows that are wanted are read at once.
 
@@ -20,7 +17,7 @@ _SPARSE = 4  # Up to so many times the rows that are wanted are read at once.
 def most_rows(node: Rows, num_rows: int) -> int:
     """Return how many rows of `node` are read at once to pick `num_rows` of them: whole chunks, if they are small."""
     width = max(1, node.row_nbytes)
-    most = max(1, min(_SPARSE * num_rows, _PIECE_NBYTES // width))
+    most = max(1, min(_SPARSE * num_rows, PIECE_NBYTES // width))
     chunk = widest(node.grains).rows if node.grains else 1
     if most < chunk <= min(_SPARSE * num_rows, _CHUNK_NBYTES // width):
         return chunk

@@ -13,7 +13,7 @@ from penstock.core.blocks import Block
 from penstock.core.fingerprint import walk
 from penstock.core.parcels import Cursor, CursorAfter, Parcel
 from penstock.core.route import Route
-from penstock.core.rows import Context, Flow, Node, Rows, RowSet, Runs, as_index, run_rows
+from penstock.core.rows import Context, Flow, Node, Rows, RowSet, Runs
 from penstock.core.state import cursor_parts
 from penstock.errors import LengthError
 from penstock.stages.base.stage import CopyingFlow, Stage, StageNode, StageRows
@@ -197,34 +197,50 @@ class PartRows(_PartNode, StageRows):
             if stage.marked is None:
                 share, total = stage.deal.share(stage.part), stage.deal.run_rows
             self.grains = tuple(grain.thinned(share, total) for grain in node.grains)
+        self.picks = node.picks
+        self.is_read_over = bool(node.grains) and not node.picks
+        """Whether rows are read together with those between them, and picked out here."""
 
     def input_rows(self, rows: RowSet, epoch: int) -> Index:
         """Return the numbers that rows of the part have in the input."""
-        index = np.ascontiguousarray(as_index(rows), np.int64)
+        if isinstance(rows, slice):
+            return self._span_rows([(rows.start, rows.stop - rows.start)])
+        index = np.ascontiguousarray(rows, np.int64)
         out = np.empty(len(index), np.int64)
         if len(index):
             self.stage.choice(self.input.num_rows).rows(index, out)
         return out
 
+    def _span_rows(self, runs: Runs) -> Index:
+        """Return the numbers that runs of rows of the part have in the input."""
+        out = np.empty(sum(length for _, length in runs), np.int64)
+        choice = self.stage.choice(self.input.num_rows) if len(out) else None
+        done = 0
+        for first, length in runs:
+            if choice is not None and length:
+                choice.span(first, out[done : done + length])
+            done += length
+        return out
+
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the rows; of storage, those in order together with the others between them."""
         index = self.input_rows(rows, context.epoch)
-        if self.input.grains and isinstance(rows, slice) and len(index):
+        if self.is_read_over and isinstance(rows, slice) and len(index):
             read_picked(self.input, index, out, context)
         else:
             self.input.read(index, out, context)
 
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
         """Read runs of the part, together with the rows between them."""
-        index = self.input_rows(run_rows(runs), context.epoch)
-        if self.input.grains and len(index):
+        index = self._span_rows(runs)
+        if self.is_read_over and len(index):
             read_picked(self.input, index, out, context)
         else:
             self.input.read(index, out, context)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return what the input takes, and on storage the rows that are read with those of the part."""
-        if not self.input.grains:
+        if not self.is_read_over:
             return self.input.staging_nbytes(num_rows)
         most = most_rows(self.input, num_rows)
         return self.input.block_nbytes(most) + self.input.staging_nbytes(max(num_rows, most))

@@ -1,0 +1,207 @@
+// Rows of a file that lie near each other, with others between them: read together, without those between them.
+//
+// Rows that mostly follow each other, as those of the larger part of a split do, are read right to where they belong.
+// Others come by way of a room that stays in a core's cache: a second copy through memory would take as long as the read.
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "buffer.h"
+#include "gather.h"
+#include "open_file.h"
+#include "order.h"
+
+namespace penstock {
+namespace {
+
+// Reading over a gap of this size costs less than another call to the system.
+constexpr int64_t kGapNbytes = 8 << 10;
+// A range of its own in a call to the system costs 20 ns, which is what a copy of this many bytes takes.
+constexpr int64_t kRunNbytes = 1 << 10;
+constexpr int kMaxRanges = 1024;  // What one call takes, on all systems that are common.
+constexpr int64_t kRowsAtOnce = 4096;  // Of narrow rows: their numbers stay in the cache, too.
+constexpr int64_t kRunsAtOnce = 2048;
+
+// Whether a row is the next one; any numbers may be asked for.
+bool follow(int64_t row, int64_t next) { return static_cast<uint64_t>(row) + 1 == static_cast<uint64_t>(next); }
+
+class Picking {
+ public:
+  Picking(const OpenFile& file, int64_t offset, const Gather& gather, int64_t first_slot)
+      : file_(file),
+        offset_(offset),
+        first_slot_(first_slot),
+        width_(gather.row_nbytes),
+        gap_(std::max<int64_t>(1, kGapNbytes / width_)),
+        room_(room_of_thread()),
+        gather_(gather) {
+    gather_.source = room_;
+    gather_.source_stride = width_;
+  }
+
+  // Returns whether all rows could be read.
+  bool run(const int64_t* rows, const int64_t* slots, int64_t count) {
+    if (slots != nullptr || gather_.slot_stride != width_) return read_apart(rows, slots, count);
+    int64_t runs = 1;
+    for (int64_t i = 1; i < count; ++i) runs += !follow(rows[i - 1], rows[i]);
+    return count * width_ >= runs * kRunNbytes ? read_runs(rows, count) : read_short_runs(rows, count);
+  }
+
+ private:
+  // Each run of rows right to its slots, what lies between two of them to the room.
+  bool read_runs(const int64_t* rows, int64_t count) {
+    iovec ranges[kMaxRanges];
+    for (int64_t done = 0; done < count;) {
+      const int64_t first = rows[done];
+      if (first < 0 || first > kMaxRows) return false;
+      int64_t next = first;  // The row after the last one.
+      int used = 0;
+      while (done < count && used + 2 <= kMaxRanges) {
+        const int64_t row = rows[done];
+        if (row < next || row - next > gap_) break;
+        if (row > next) ranges[used++] = {room_, static_cast<size_t>((row - next) * width_)};
+        const int64_t slot = first_slot_ + done;
+        const int64_t group = slot / gather_.group_rows;
+        const int64_t place = slot - group * gather_.group_rows;
+        const int64_t most = std::min(count - done, gather_.group_rows - place);
+        int64_t length = 1;
+        while (length < most && follow(rows[done + length - 1], rows[done + length])) ++length;
+        ranges[used++] = {gather_.out + group * gather_.group_stride + place * width_, static_cast<size_t>(length * width_)};
+        done += length;
+        next = row + length;
+      }
+      int64_t start = 0;
+      if (!place_of(first, &start) || !file_.read(ranges, used, start)) return false;
+    }
+    return true;
+  }
+
+  // By way of the room: rows that follow each other are one copy.
+  bool read_short_runs(const int64_t* rows, int64_t count) {
+    struct Run {
+      int64_t begin;
+      int64_t length;
+    } runs[kRunsAtOnce];
+    const int64_t most = kRoomNbytes / width_;
+    for (int64_t done = 0; done < count;) {
+      const int64_t first = rows[done];
+      if (first < 0 || first > kMaxRows) return false;
+      int64_t next = first;
+      int64_t stop = first;  // Of all rows.
+      int64_t found = done;
+      int64_t used = 0;
+      while (found < count && used < kRunsAtOnce) {
+        const int64_t row = rows[found];
+        // A row may come several times; one that lies before is another read.
+        if (row < next - 1 || row - next > gap_ || row - first >= most || row < first) break;
+        const int64_t limit = std::min(count - found, first + most - row);
+        int64_t length = 1;
+        while (length < limit && follow(rows[found + length - 1], rows[found + length])) ++length;
+        runs[used++] = {row - first, length};
+        found += length;
+        next = row + length;
+        stop = std::max(stop, next);
+      }
+      int64_t start = 0;
+      if (!place_of(first, &start) || !file_.read(room_, (stop - first) * width_, start)) return false;
+      for (int64_t i = 0; i < used; ++i) {
+        copy(runs[i].begin, runs[i].length, first_slot_ + done);
+        done += runs[i].length;
+      }
+    }
+    return true;
+  }
+
+  // Copies rows of the room to the slots from `slot` on.
+  void copy(int64_t begin, int64_t length, int64_t slot) const {
+    while (length > 0) {
+      const int64_t group = slot / gather_.group_rows;
+      const int64_t place = slot - group * gather_.group_rows;
+      const int64_t some = std::min(length, gather_.group_rows - place);
+      std::memcpy(gather_.out + group * gather_.group_stride + place * width_, room_ + begin * width_,
+                  static_cast<size_t>(some * width_));
+      begin += some;
+      slot += some;
+      length -= some;
+    }
+  }
+
+  // By way of the room, each to a slot of its own.
+  bool read_apart(const int64_t* rows, const int64_t* slots, int64_t count) {
+    const int64_t most = kRoomNbytes / width_;
+    int64_t near[kRowsAtOnce];
+    for (int64_t done = 0; done < count;) {
+      const int64_t first = rows[done];
+      if (first < 0 || first > kMaxRows) return false;
+      int64_t last = first;
+      int64_t found = 0;
+      // Read once each: the array belongs to Python, and another thread may write to it.
+      for (; found < kRowsAtOnce && done + found < count; ++found) {
+        const int64_t row = rows[done + found];
+        if (found > 0 && (row < last || row - last > gap_ || row - first >= most)) break;
+        near[found] = row - first;
+        last = row;
+      }
+      int64_t start = 0;
+      gather_.source_rows = last - first + 1;
+      if (!place_of(first, &start) || !file_.read(room_, gather_.source_rows * width_, start)) return false;
+      if (gather_.run(near, slots ? slots + done : nullptr, found, first_slot_ + done).problem != Misplaced::kNone) return false;
+      done += found;
+    }
+    return true;
+  }
+
+  bool place_of(int64_t row, int64_t* start) const {
+    return !__builtin_mul_overflow(row, width_, start) && !__builtin_add_overflow(*start, offset_, start);
+  }
+
+  const OpenFile& file_;
+  const int64_t offset_;
+  const int64_t first_slot_;  // Where no slots are given.
+  const int64_t width_;
+  const int64_t gap_;  // Rows.
+  uint8_t* const room_;
+  Gather gather_;
+};
+
+bool read_rows(int fd, int64_t offset, nb::handle rows_object, nb::handle out_object, nb::handle at_object,
+               int64_t first_slot) {
+  const Buffer rows(rows_object, "rows", Element::kInt64, 1, Access::kRead);
+  const Buffer out(out_object, "out", Element::kUint8, 3, Access::kWrite);
+  const int64_t count = rows.size(0);
+  const int64_t width = out.size(2);
+  if (offset < 0) raise_value_error("offset must be at least 0, got " + std::to_string(offset) + ".");
+  if (width < 1 || width > kRoomNbytes) {
+    raise_value_error("rows must have 1 to " + std::to_string(kRoomNbytes) + " bytes, got " + std::to_string(width) + ".");
+  }
+  check_slots(out, width);
+  const OpenFile file(fd);
+  if (!file.is_open()) return false;
+  const Gather gather{nullptr,          0,           0,           width,         out.data<uint8_t>(), out.size(0),
+                      out.size(1), out.stride(0), out.stride(1)};
+  if (at_object.is_none()) {
+    const int64_t slots = out.size(0) * out.size(1);
+    if (first_slot < 0 || first_slot > slots || count > slots - first_slot) {
+      raise_value_error("out must have a slot for each row: got " + std::to_string(count) + " rows for slots " +
+                        std::to_string(first_slot) + " to " + std::to_string(slots) + ".");
+    }
+    nb::gil_scoped_release release;
+    return Picking(file, offset, gather, first_slot).run(rows.data<const int64_t>(), nullptr, count);
+  }
+  const Buffer at(at_object, "at", Element::kInt64, 1, Access::kRead);
+  at.require_size(0, count, "rows");
+  nb::gil_scoped_release release;
+  return Picking(file, offset, gather, 0).run(rows.data<const int64_t>(), at.data<const int64_t>(), count);
+}
+
+}  // namespace
+
+void bind_read_rows(nb::module_& m) {
+  m.def("read_rows", &read_rows, nb::arg("fd"), nb::arg("offset"), nb::arg("rows"), nb::arg("out"),
+        nb::arg("at") = nb::none(), nb::arg("first_slot") = 0,
+        "Read rows of one size from a file to slots of out; return whether all could be read.");
+}
+
+}  // namespace penstock
