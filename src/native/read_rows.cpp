@@ -58,8 +58,8 @@ class Picking {
       if (first < 0 || first > kMaxRows) return false;
       int64_t next = first;  // The row after the last one.
       int used = 0;
-      while (done < count && used + 2 <= kMaxRanges) {
-        const int64_t row = rows[done];
+      // Each number is read once: the array belongs to Python, and another thread may write to it.
+      for (int64_t row = first; used + 2 <= kMaxRanges; row = rows[done]) {
         if (row < next || row - next > gap_) break;
         if (row > next) ranges[used++] = {room_, static_cast<size_t>((row - next) * width_)};
         const int64_t slot = first_slot_ + done;
@@ -71,6 +71,7 @@ class Picking {
         ranges[used++] = {gather_.out + group * gather_.group_stride + place * width_, static_cast<size_t>(length * width_)};
         done += length;
         next = row + length;
+        if (done == count) break;
       }
       int64_t start = 0;
       if (!place_of(first, &start) || !file_.read(ranges, used, start)) return false;
@@ -92,8 +93,7 @@ class Picking {
       int64_t stop = first;  // Of all rows.
       int64_t found = done;
       int64_t used = 0;
-      while (found < count && used < kRunsAtOnce) {
-        const int64_t row = rows[found];
+      for (int64_t row = first; used < kRunsAtOnce; row = rows[found]) {
         // A row may come several times; one that lies before is another read.
         if (row < next - 1 || row - next > gap_ || row - first >= most || row < first) break;
         const int64_t limit = std::min(count - found, first + most - row);
@@ -103,6 +103,7 @@ class Picking {
         found += length;
         next = row + length;
         stop = std::max(stop, next);
+        if (found == count) break;
       }
       int64_t start = 0;
       if (!place_of(first, &start) || !file_.read(room_, (stop - first) * width_, start)) return false;
@@ -137,9 +138,8 @@ class Picking {
       if (first < 0 || first > kMaxRows) return false;
       int64_t last = first;
       int64_t found = 0;
-      // Read once each: the array belongs to Python, and another thread may write to it.
       for (; found < kRowsAtOnce && done + found < count; ++found) {
-        const int64_t row = rows[done + found];
+        const int64_t row = found == 0 ? first : rows[done + found];
         if (found > 0 && (row < last || row - last > gap_ || row - first >= most)) break;
         near[found] = row - first;
         last = row;
