@@ -43,6 +43,15 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: PAIR.map(lambda x, y: x, 4),
         "names: map_func, seed, spec",
     ),
+    "a test size": (lambda: PAIR.split(test_size=0.1), r"train, test = ds.split\(0.9\)"),
+    "a split that shuffles": (
+        lambda: PAIR.split(0.9, shuffle=True),
+        r"train.shuffle\(seed=0\) behind it",
+    ),
+    "a target distribution": (
+        lambda: PAIR.resample(by=1, target_dist=[0.5, 0.5]),
+        r"write weights=\{0: 1, 1: 3\}",
+    ),
     "padded shapes": (
         lambda: PAIR.padded_batch(4, padded_shapes=([None], [])),
         "padded to its longest row",

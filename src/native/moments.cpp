@@ -1,8 +1,9 @@
 // Count, mean, squared deviations, minimum and maximum of every place of a row, in one pass over memory.
 //
-// Rows are taken a few at a time, little enough to be in a cache: their sums first, then the squares of what they
-// differ from their own mean by, then both are joined with those of all rows before (the method of Chan and others). So
-// numbers that are large and alike lose nothing, and the second look costs no memory traffic.
+// Rows are taken a few at a time, little enough to be in a cache: first the sums of what they differ from the first of
+// them by, then the squares of what they differ from their own mean by, then both are joined with those of all rows before
+// (the method of Chan and others). So numbers that are large and alike lose little, and the second look costs no memory
+// traffic.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -89,7 +90,7 @@ inline Wide<T> load(const uint8_t* row, int64_t place) {
 // The statistics of one place in a few rows.
 template <typename W>
 struct Found {
-  double sum;
+  double mean;
   double squares;
   W low;
   W high;
@@ -102,8 +103,8 @@ __attribute__((always_inline)) inline void join(const uint8_t* const* rows, int6
   W low = found.low;
   W high = found.high;
   if constexpr (std::is_floating_point_v<W>) {
-    // A comparison with NaN is false: it is looked for where the sum shows that there may be one.
-    if (std::isnan(found.sum)) {
+    // A comparison with NaN is false: it is looked for where the mean shows that there may be one.
+    if (std::isnan(found.mean)) {
       for (int64_t row = 0; row < count; ++row) {
         const W value = load<T>(rows[row], place);
         if (std::isnan(value)) low = high = value;
@@ -111,9 +112,8 @@ __attribute__((always_inline)) inline void join(const uint8_t* const* rows, int6
     }
   }
   const auto at = static_cast<size_t>(place);
-  const double mean = found.sum / static_cast<double>(count);
   if (running.count == 0) {
-    running.mean[at] = mean;
+    running.mean[at] = found.mean;
     running.squares[at] = found.squares;
     running.low[at] = low;
     running.high[at] = high;
@@ -121,7 +121,7 @@ __attribute__((always_inline)) inline void join(const uint8_t* const* rows, int6
   }
   const double before = static_cast<double>(running.count);
   const double share = static_cast<double>(count) / (before + static_cast<double>(count));
-  const double delta = mean - running.mean[at];
+  const double delta = found.mean - running.mean[at];
   running.mean[at] += delta * share;
   running.squares[at] += found.squares + delta * delta * (before * share);
   if (low != low || low < running.low[at]) running.low[at] = low;
@@ -156,12 +156,15 @@ __attribute__((always_inline)) inline void add_strip(const uint8_t* const* rows,
                                                      Running<Wide<T>>& running) {
   using Values = typename Lanes<Wide<T>>::Type;
   Doubles sums[kVectors];
+  Doubles bases[kVectors];  // What is far from 0 is summed up as what it is away from here.
   Values low[kVectors];
   Values high[kVectors];
   for (int i = 0; i < kVectors; ++i) {
     sums[i] = Doubles{0, 0, 0, 0};
     load_lanes<T>(rows[0], first + i * kLanes, low[i]);
     high[i] = low[i];
+    bases[i] = __builtin_convertvector(low[i], Doubles);
+    bases[i] = bases[i] - bases[i] == 0.0 ? bases[i] : Doubles{0, 0, 0, 0};  // Infinity and NaN are away from all.
   }
   for (int64_t row = 0; row < count; ++row) {
     const uint8_t* values = rows[row];
@@ -169,7 +172,7 @@ __attribute__((always_inline)) inline void add_strip(const uint8_t* const* rows,
     for (int i = 0; i < kVectors; ++i) {
       Values value;
       load_lanes<T>(values, first + i * kLanes, value);
-      sums[i] += __builtin_convertvector(value, Doubles);
+      sums[i] += __builtin_convertvector(value, Doubles) - bases[i];
       low[i] = value < low[i] ? value : low[i];
       high[i] = value > high[i] ? value : high[i];
     }
@@ -186,13 +189,13 @@ __attribute__((always_inline)) inline void add_strip(const uint8_t* const* rows,
     for (int i = 0; i < kVectors; ++i) {
       Values value;
       load_lanes<T>(values, first + i * kLanes, value);
-      const Doubles away = __builtin_convertvector(value, Doubles) - means[i];
+      const Doubles away = __builtin_convertvector(value, Doubles) - bases[i] - means[i];
       squares[i] += away * away;
     }
   }
   for (int i = 0; i < kVectors; ++i) {
     for (int lane = 0; lane < kLanes; ++lane) {
-      const Found<Wide<T>> found{sums[i][lane], squares[i][lane], low[i][lane], high[i][lane]};
+      const Found<Wide<T>> found{bases[i][lane] + means[i][lane], squares[i][lane], low[i][lane], high[i][lane]};
       join<T>(rows, count, first + i * kLanes + lane, found, running);
     }
   }
@@ -204,18 +207,21 @@ __attribute__((always_inline)) inline void add_place(const uint8_t* const* rows,
                                                      Running<Wide<T>>& running) {
   using W = Wide<T>;
   const W start = load<T>(rows[0], place);
+  const double base = std::isfinite(static_cast<double>(start)) ? static_cast<double>(start) : 0.0;
   Found<W> found{0, 0, start, start};
+  double sum = 0;
   for (int64_t row = 0; row < count; ++row) {
     const W value = load<T>(rows[row], place);
-    found.sum += static_cast<double>(value);
+    sum += static_cast<double>(value) - base;
     found.low = value < found.low ? value : found.low;
     found.high = value > found.high ? value : found.high;
   }
-  const double mean = found.sum / static_cast<double>(count);
+  const double mean = sum / static_cast<double>(count);
   for (int64_t row = 0; row < count; ++row) {
-    const double away = static_cast<double>(load<T>(rows[row], place)) - mean;
+    const double away = static_cast<double>(load<T>(rows[row], place)) - base - mean;
     found.squares += away * away;
   }
+  found.mean = base + mean;
   join<T>(rows, count, place, found, running);
 }
 

@@ -34,7 +34,7 @@ class Regrouping(Outlets):
     @teaching
     def bucket_by_sequence_length(
         self,
-        element_length_func: Callable[..., Any] | str,
+        element_length_func: Callable[..., Any] | str | int,
         bucket_boundaries: Sequence[int],
         bucket_batch_sizes: Sequence[int],
         padded_shapes: Any = None,
@@ -52,7 +52,8 @@ class Regrouping(Outlets):
 
         Args:
             element_length_func: Gets a row as the function of `map` does, and returns its length. Or the name of the
-                field whose first axis is the length, such as "tokens" or "0": no function is called then.
+                field whose first axis is the length, such as "tokens", or its number in a tuple: no function is
+                called then.
             bucket_boundaries: Lengths that buckets begin with, but for the first, which begins with 0: ascending.
             bucket_batch_sizes: The rows of a batch of each bucket: one more than there are boundaries.
             padded_shapes: A nest of shapes like a row that rows are padded to; None in a shape is the longest of the
@@ -85,7 +86,8 @@ class Regrouping(Outlets):
             )
         if pad_to_bucket_boundary and not boundaries:
             raise ValueError("pad_to_bucket_boundary=True needs at least one of bucket_boundaries.")
-        name = element_length_func if isinstance(element_length_func, str) else None
+        is_named = isinstance(element_length_func, str | int)
+        name = str(element_length_func) if is_named else None
         stages: list[Stage] = []
         if name is None:
             function: Any = element_length_func
@@ -213,6 +215,10 @@ class Regrouping(Outlets):
         [[0, 1, 2, 3], [4, 5]]
         """
         size = whole_number("batch_size", batch_size, least=1)
+        if any(field.spec.shape == () for field in self.node.fields):
+            raise ValueError(
+                f"rebatch needs batches, and {self.node.describe()} gives single rows; write .batch({size})."
+            )
         rows = Unbatch().build(self.node)
         stage = rebatched(rows, size, drop_remainder=bool(drop_remainder))
         return self._with(Unbatch(), stage)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.arguments import whole_number
+from penstock.core.habits import teaching
 from penstock.core.lazy import lazy
 from penstock.core.nest import field_names
 from penstock.core.rows import Flow, Rows
@@ -30,6 +31,7 @@ class Subsets(Regrouping):
 
     __slots__ = ()
 
+    @teaching
     def split(
         self, *fractions: float, seed: int | None = 0, stratify: Any = None, by: Any = None
     ) -> "tuple[Self, ...]":
@@ -45,7 +47,7 @@ class Subsets(Regrouping):
         Args:
             fractions: The share of each part. If they add up to less than 1, the rest is one more part, the last:
                 `ds.split(0.8, 0.1)` gives three. A share that is no fraction with a denominator up to 10,000 is
-                rounded to one.
+                rounded to one; several shares whose common denominator is beyond 100,000 are rounded to 10,000ths.
             seed: Which split it is; None draws a seed now, and keeps it.
             stratify: The field with the class of a row: its name, its number in a tuple, or a path like "meta.id".
                 Each part then has its share of each class, to one row. That field is read once, now, and a bit
@@ -75,6 +77,7 @@ class Subsets(Regrouping):
             self._with(splitting.Split(deal, part, call, marked)) for part in range(deal.num_parts)
         )
 
+    @teaching
     def resample(
         self,
         by: Any,

@@ -67,6 +67,13 @@ def test_numbers_that_are_large_and_alike_lose_nothing():
     np.testing.assert_allclose(state.squares, expected, rtol=1e-12)
 
 
+def test_numbers_next_to_the_largest_whole_ones_keep_their_variance():
+    away = np.random.default_rng(5).integers(0, 5, 1003) * 2
+    state = State("f8", 1)
+    state.add((2.0**53 + away).reshape(1, -1, 1))
+    np.testing.assert_allclose(state.squares / 1003, away.var(), rtol=1e-12)
+
+
 def test_rows_in_groups_with_gaps_are_read_where_they_lie():
     memory = np.random.default_rng(0).random((4, 10, 6)).astype("f4")
     raw = memory.view(np.uint8).reshape(4, 10, 24)

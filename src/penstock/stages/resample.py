@@ -133,6 +133,7 @@ class Resample(Stage):
     """So many rows of each class."""
 
     repeats_rows: ClassVar[bool] = True
+    moves_rows: ClassVar[bool] = True
     members: Members
     counts: tuple[int, ...]
     seed: int

@@ -94,7 +94,9 @@ def test_a_large_number_of_rows_needs_no_table():
         ([Fraction(2, 7)], 7, (0, 2, 7)),
         ([0.99], 100, (0, 99, 100)),
         ([0.9999], 10_000, (0, 9999, 10_000)),
-        ([1 / 101, 1 / 103], 10_000, (0, 99, 196, 10_000)),
+        ([1 / 101, 1 / 103], 10_403, (0, 103, 204, 10_403)),
+        ([0.1234, 1 / 7], 35_000, (0, 4319, 9319, 35_000)),
+        ([1 / 997, 1 / 991], 10_000, (0, 10, 20, 10_000)),
     ],
 )
 def test_fractions_are_what_was_meant(fractions: Any, run_rows: int, edges: Any):
@@ -116,7 +118,8 @@ def test_fractions_are_what_was_meant(fractions: Any, run_rows: int, edges: Any)
         ([None], TypeError, "must be numbers, .* got None"),
         ([[0.8, 0.1]], TypeError, r"one by one: write ds.split\(0.8, 0.1\)"),
         ([0.8, 0.3], ValueError, "add up to 1 at most, got 0.8, 0.3, together 1.1"),
-        ([0.00001], ValueError, "must be between 0 and 1|at least 1/10000"),
+        ([0.00001], ValueError, "at least 1/10000 of the rows, got 1e-05"),
+        ([0.99999], ValueError, "at least 1/10000 of the rows, got 0.99999"),
     ],
 )
 def test_fractions_that_can_not_be_are_refused(fractions: Any, kind: Any, message: str):

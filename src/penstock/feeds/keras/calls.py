@@ -164,12 +164,12 @@ def current_call() -> str:
     return ""
 
 
-def model_of_fit() -> Any:
-    """Return the model whose `fit` reads; None if it is something else that does."""
+def model_of(*calls: str) -> Any:
+    """Return the model whose `fit`, or whichever call is named, reads; None if it is something else that does."""
     for frame in _keras_frames():
         if frame.f_code.co_name in _CALLS:
-            is_fit = _CALLS[frame.f_code.co_name] == "fit"
-            return frame.f_locals.get("self") if is_fit else None
+            is_one = _CALLS[frame.f_code.co_name] in calls
+            return frame.f_locals.get("self") if is_one else None
     return None
 
 

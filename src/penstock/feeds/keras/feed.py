@@ -98,8 +98,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
                 return owner.data_adapter.num_batches  # type: ignore[no-any-return]  # Keras has no types
             if role.call == "predict":
                 warn_of_shuffled_outputs(self._node, "predict")
-            if role.call == "fit":
+            if role.call in ("fit", "evaluate"):
                 check_labels(self._node)
+            if role.call == "fit":
                 _check_validation()
                 warn_of_training_apart(self._node)
             reader = self._epochs.add(owner, role)
@@ -130,14 +131,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     def on_epoch_begin(self) -> None:
         """Note which call of Keras is about to read, and correct the number of steps that it will take."""
         self._epochs.begin()
-        model = None if self._ranks is None else keras_calls.model_of_fit()
+        model = None if self._ranks is None else keras_calls.model_of("fit")
         if model is not None:
             self._ranks.begin_epoch(model, keras_calls.epoch_iterator(), keras_calls.life_of_call())
 
     def on_epoch_end(self) -> None:
         """Close what was read in the epoch, unless the next one goes on with it."""
         self._epochs.end()
-        if self._ranks is not None and keras_calls.model_of_fit() is not None:
+        if self._ranks is not None and keras_calls.model_of("fit") is not None:
             self._ranks.end_epoch()
 
     def get_numpy_iterator(self) -> Iterator[Any]:

@@ -182,11 +182,13 @@ def check_names(
         if missing[0] in (left_out or {}):
             raise (left_out or {})[missing[0]]
         shown = _shown(list(available)) or "none"
-        raise DataError(
-            f"has no field {missing[0]!r}, only {shown}",
-            file=file,
-            cure="Choose among them with fields=(...).",
-        )
+        cure = "Choose among them with fields=(...)."
+        if list(available) == [""]:
+            cure = (
+                "It is one array without a name: leave fields out. Files side by side are a dict: "
+                "from_files({'x': 'x.npy', 'y': 'y.npy'})."
+            )
+        raise DataError(f"has no field {missing[0]!r}, only {shown}", file=file, cure=cure)
 
 
 def given_specs(spec: Any, available: Iterable[str], file: str) -> dict[str, ArraySpec]:

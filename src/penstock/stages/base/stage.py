@@ -19,6 +19,8 @@ class Stage(ABC):
     """Whether it leaves the parts of all ranks as they are: of one batch each, and equally many."""
 
     makes_batches: ClassVar[bool] = False
+    moves_rows: ClassVar[bool] = False
+    """Whether rows come in another order than they had, though nothing is shuffled."""
 
     def build(self, node: Node) -> Node:
         """Return the node that this stage makes of `node`; raise if it can't follow that node."""

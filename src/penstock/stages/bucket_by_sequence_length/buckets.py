@@ -1,7 +1,7 @@
 """What is known of the batches of buckets before they are made, and how their rows are padded."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class Buckets(PaddedBatch):
     The input has the lengths as its last field (see `Lengths`), or `name` is the field whose first axis they are.
     """
 
+    moves_rows: ClassVar[bool] = True
     name: str | None = None
     boundaries: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()

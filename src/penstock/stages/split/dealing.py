@@ -21,6 +21,7 @@ from penstock.core.arrays import Index
 from penstock.core.order import Permutation, hashes, mix_all
 
 _FINEST = 10_000  # Shares are whole ten-thousandths, or fractions with a smaller denominator.
+_LONGEST = 100_000  # The rows of a run: of several shares, their common denominator.
 _TABLE_ROWS = 1 << 14  # Rows of all patterns together: their tables stay in a core's cache.
 _MOST_PATTERNS = 64
 _WORD = 0x53504C4954  # Keeps these patterns apart from the order of a shuffle with the same seed.
@@ -136,7 +137,7 @@ def deal_of(fractions: Sequence[Any], seed: int) -> Deal:
         )
     run_rows = math.lcm(*(share.denominator for share in shares))
     sums = [sum(shares[:count], Fraction(0)) for count in range(len(shares) + 1)]
-    if run_rows > _FINEST:
+    if run_rows > _LONGEST:
         run_rows = _FINEST
     edges = tuple(round(one * run_rows) for one in sums)
     if any(first == second for first, second in itertools.pairwise(edges)):
@@ -161,7 +162,12 @@ def _checked(fraction: Any) -> Fraction:
         hint = f" Write {float(value) / 100:g} for {float(value):g} %." if 1 < value < 100 else ""
         raise ValueError(f"the fractions of split must be between 0 and 1, got {fraction!r}.{hint}")
     # 0.9 is no binary number: the nearest fraction with a small denominator is what was meant.
-    return value.limit_denominator(_FINEST)
+    share = value.limit_denominator(_FINEST)
+    if share in (0, 1):
+        raise ValueError(
+            f"each part of split must be at least 1/{_FINEST} of the rows, got {fraction!r}."
+        )
+    return share
 
 
 @lru_cache(maxsize=64)

@@ -60,6 +60,33 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"fields=\('picture', 'label'\)\), or ds\.map\(lambda row: \(row\['picture'\], row\['label'\]",
     ),
+    "rows that are dicts of several inputs": (
+        lambda: light_model().fit(named(a=X, b=X, label=Y), verbose=0),
+        ValueError,
+        r"fields=\(\('a', 'b'\), 'label'\)\), or ds\.map\(lambda row: \(\(row\['a'\], row\['b'\]\), row\['label'\]\)",
+    ),
+    "files side by side": (
+        lambda: light_model().fit(
+            ps.zip({"x": ps.from_arrays(X), "y": ps.from_arrays(Y)}).batch(8).to_keras(), verbose=0
+        ),
+        ValueError,
+        r"right: ds\.map\(lambda row: \(row\['x'\], row\['y'\]\)\) before batch",
+    ),
+    "evaluate on rows that are dicts": (
+        lambda: light_model().evaluate(named(x=X, y=Y), verbose=0),
+        ValueError,
+        r"a row of this dataset is a dict.*\n.*\n.*fields=\('x', 'y'\)",
+    ),
+    "validation on rows that are dicts": (
+        lambda: light_model().fit(ds().to_keras(), validation_data=named(x=X, y=Y), verbose=0),
+        ValueError,
+        r"a row of this dataset is a dict.*\n.*\n.*fields=\('x', 'y'\)",
+    ),
+    "evaluate without labels": (
+        lambda: light_model().evaluate(ps.from_arrays(X).batch(8).to_keras(), verbose=0),
+        ValueError,
+        r"needs labels, and batches have none.*\n.*\n.*from_arrays\(\(x, y\)\)",
+    ),
     "no labels": (
         lambda: light_model().fit(ps.from_arrays(X).batch(8).to_keras(), verbose=0),
         ValueError,
@@ -210,3 +237,20 @@ def test_outputs_of_a_shuffled_dataset_are_said_to_be_in_that_order(tmp_path):
         ds().to_keras().predict_to(str(tmp_path / "plain.npy"), model)
     assert not np.array_equal(found, plain)
     assert np.allclose(np.sort(found, axis=0), np.sort(plain, axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["resample", "bucket_by_sequence_length"])
+def test_outputs_behind_stages_that_move_rows_are_said_to_be_in_that_order(name, tmp_path):
+    model = make_model()
+    rows = ps.from_arrays((X, Y))
+    moved = {
+        "resample": lambda: rows.resample(by=1, seed=0).batch(8),
+        "bucket_by_sequence_length": lambda: rows.bucket_by_sequence_length(
+            lambda x, y: int(y), [2], [8, 8]
+        ),
+    }[name]().to_keras()
+    words = f"in the order in which {name} puts rows.*leave {name} out"
+    with pytest.warns(ps.PenstockWarning, match=f"^predict gives its outputs {words}"):
+        model.predict(moved, verbose=0)
+    with pytest.warns(ps.PenstockWarning, match=f"^predict_to gives its outputs {words}"):
+        moved.predict_to(str(tmp_path / "out.npy"), model)
