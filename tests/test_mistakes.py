@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import torch
 
 import penstock as ps
 
@@ -51,6 +52,11 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a target distribution": (
         lambda: PAIR.resample(by=1, target_dist=[0.5, 0.5]),
         r"write weights=\{0: 1, 1: 3\}",
+    ),
+    "rows by number": (lambda: PAIR[0], r"next\(iter\(ds.skip\(i\)\)\) is row i"),
+    "a DataLoader": (
+        lambda: next(iter(torch.utils.data.DataLoader(PAIR, batch_size=2, shuffle=True))),
+        r"right: ds.shuffle\(seed=0\).batch\(32\).to_torch\(\)",
     ),
     "padded shapes": (
         lambda: PAIR.padded_batch(4, padded_shapes=([None], [])),

@@ -81,6 +81,14 @@ class Dataset(Subsets):
             raise TypeError("the length is infinite: repeat() has no count; use .take(n).")
         return self.node.num_rows
 
+    def __getitem__(self, row: Any) -> Never:
+        """Say what to write instead: a loop of PyTorch's DataLoader asks for rows by their numbers."""
+        raise TypeError(
+            f"a Dataset has no rows by number, got [{row!r}]: next(iter(ds.skip(i))) is row i.\n"
+            "  wrong: DataLoader(ds, batch_size=32, shuffle=True)\n"
+            "  right: ds.shuffle(seed=0).batch(32).to_torch(), which takes the place of a DataLoader"
+        )
+
     def __bool__(self) -> bool:
         """Whether there is a dataset: always, as in tf.data, whatever its length."""
         return True
