@@ -108,7 +108,8 @@ def null_error(file: str, name: str, group: str, row: int | None) -> DataError:
         file=file,
         row=row,
         cure="Only floats (as nan) and times (as not-a-time) can be missing: fill it before it is written, "
-        "table[column].fill_null(0), cast the column to floats, or leave it out with fields=(...).",
+        "table[column].fill_null(0), fill_null(False) for truths, cast the column to floats, or leave it out with "
+        "fields=(...).",
     )
 
 

@@ -60,10 +60,10 @@ def kind_of_cells(
     has_gaps = len(filled) != len(cells)
     if set(filled) <= _TRUTHS:
         return ArraySpec((), str if has_gaps else np.bool_)
-    if all(map(is_whole, filled)):
+    if all(map(_WHOLE.fullmatch, filled)):
         if not has_gaps:
             return ArraySpec((), _kind_of_whole(cells, name, line_of, file))
-        if not all(map(_is_exact, filled)):
+        if not _are_exact(filled):
             raise _gap_among_large(cells, name, line_of, file)
         return ArraySpec((), np.float64)
     try:
@@ -124,9 +124,13 @@ def _fits(cell: str, dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def _is_exact(cell: str) -> bool:
-    """Return whether float64 holds a whole number as it is, as it does all up to 2**53."""
-    return _fits(cell, np.dtype(np.int64)) and -_EXACT <= int(cell) <= _EXACT
+def _are_exact(cells: Sequence[str]) -> bool:
+    """Return whether float64 holds whole numbers as they are, as it does all up to 2**53."""
+    try:
+        whole = _integers(cells, np.dtype(np.int64))
+    except (ValueError, OverflowError):
+        return False
+    return int(whole.min()) >= -_EXACT and int(whole.max()) <= _EXACT
 
 
 def column_values(
