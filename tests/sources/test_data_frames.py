@@ -248,6 +248,92 @@ def test_tables_that_can_not_be_read_are_named_with_the_cure(table: Any, message
         ps.from_arrays(table)
 
 
+BIG = pd.Series([2**70, 1], dtype=object)
+OBJECTS = pl.Series("c", [object(), object()], dtype=pl.Object)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            pl.DataFrame({"x": [1, 2], "c": OBJECTS}),
+            "column 'c' holds Python objects; make numbers",
+        ),
+        ({"c": OBJECTS}, "column 'c' holds Python objects; make numbers or text"),
+        (
+            pl.DataFrame({"c": [1]}, {"c": pl.Int128}),
+            r"column 'c' has .* 128 bits; cast .*pl\.Int64",
+        ),
+        (pl.DataFrame({"c": [[1]]}, {"c": pl.List(pl.Int128)}), "column 'c' has .* 128 bits"),
+        (pl.DataFrame({"c": [{"a": 1}]}, {"c": pl.Struct({"a": pl.Int128})}), "'c' has .*128 bits"),
+        (pd.DataFrame({"c": BIG}), r"field 'c' of pandas has whole .*astype\(str\).*\"float64\""),
+        (
+            pd.DataFrame({"c": pd.Series(["\ud800"], dtype=object)}),
+            r"field 'c' of pandas has text that is no Unicode.*\"replace\"",
+        ),
+        (
+            pd.DataFrame({"c": pd.Series([dt.time(1, 2)], dtype=object)}),
+            r"field 'c' .*midnight.*pd\.to_timedelta\(column\.astype\(str\)\)",
+        ),
+        (pl.DataFrame({"c": [dt.time(1)]}), r"nanoseconds since .*polars: cast\(pl\.Int64\)"),
+    ],
+)
+def test_columns_that_arrow_does_not_have_are_named_with_the_cure(table: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        ps.from_arrays(table)
+
+
+def test_the_casts_that_messages_name_are_read() -> None:
+    assert run(ps.from_arrays(BIG.astype(str))) == [str(2**70), "1"]
+    assert run(ps.from_arrays(BIG.astype("float64"))) == [float(2**70), 1.0]
+    clock = pd.Series([dt.time(1, 2)], dtype=object)
+    minutes = run(ps.from_arrays(pd.to_timedelta(clock.astype(str))))
+    assert minutes == [np.timedelta64(62, "m")]
+    nanoseconds = pl.Series([dt.time(0, 0, 1)]).cast(pl.Int64)
+    assert run(ps.from_arrays(nanoseconds)) == [10**9]
+
+
+@pytest.mark.parametrize(
+    ("column", "cure", "filled"),
+    [
+        (pd.Series(pd.Categorical(["a", None])), 'astype("object").fillna("")', ["a", ""]),
+        (pd.Series(pd.Categorical([1, None])), 'astype("object").fillna(0)', [1, 0]),
+        (pd.Series(pd.Categorical([True, None])), 'astype("object").fillna(False)', [True, False]),
+        (
+            pd.Series([True, None], dtype=object),
+            'astype("boolean").fillna(False)',
+            [True, False],
+        ),
+        (pd.Series([True, None], dtype="boolean"), "fillna(False)", [True, False]),
+        (pd.Series([1, None], dtype=object), "fillna(0)", [1, 0]),
+        (pd.Series([b"x", None], dtype=object), 'fillna(b"")', [b"x", b""]),
+        (pl.Series([True, None]), "fill_null(False)", [True, False]),
+        (pl.Series(["a", None]), 'fill_null("")', ["a", ""]),
+    ],
+)
+def test_what_is_missing_can_be_filled_as_the_message_says(
+    column: Any, cure: str, filled: list[Any]
+) -> None:
+    with pytest.raises(ValueError, match="row 1 is missing") as caught:
+        ps.from_arrays(column)
+    assert f"{cure})" in str(caught.value)
+    found = eval(f"column.{cure}", {"column": column})  # It is ours, as users would copy it.
+    assert run(ps.from_arrays(found)) == filled
+
+
+def test_a_word_of_an_enum_that_is_missing_is_filled_in_text() -> None:
+    column = pl.Series(["a", None], dtype=pl.Enum(["a"]))
+    with pytest.raises(ValueError, match=r"cast it to string\w*, then fill_null\(\"\"\)"):
+        ps.from_arrays(column)
+    assert run(ps.from_arrays(column.cast(pl.String).fill_null(""))) == ["a", ""]
+
+
+def test_a_stream_that_pyarrow_does_not_read_is_named() -> None:
+    wide = pl.DataFrame({"c": [1]}, {"c": pl.Int128})
+    with pytest.raises(TypeError, match=r"is a Stream of .* that pyarrow can't read: .*cast what"):
+        ps.from_arrays({"t": Stream(wide)})
+
+
 CODE = """
 import sys
 for name in {missing!r}:
@@ -273,7 +359,8 @@ frame = pd.DataFrame({"n": [1, 2], "f": [0.5, None], "s": ["a", "b"], "c": pd.Ca
     "i": pd.array([3, 4], dtype="Int64"), "g": pd.array([0.5, None], dtype="Float64")})
 for row in ps.from_arrays(frame).shuffle(seed=0).take(2):
     print(*[str(row[name]) for name in "nfscig"])
-for bad in (pd.DataFrame({"i": pd.array([3, None], dtype="Int64")}), pd.DataFrame({"l": [[1], [2, 3]]})):
+for bad in (pd.DataFrame({"i": pd.array([3, None], dtype="Int64")}), pd.Series(pd.Categorical([1, None])),
+    pd.DataFrame({"l": [[1], [2, 3]]})):
     try:
         ps.from_arrays(bad)
     except (ValueError, ImportError) as error:
@@ -282,7 +369,8 @@ for bad in (pd.DataFrame({"i": pd.array([3, None], dtype="Int64")}), pd.DataFram
     lines = run_without(["pyarrow", "polars"], code).splitlines()
     assert sorted(lines[:2]) == ["1 0.5 a x 3 0.5", "2 nan b y 4 nan"]
     assert "row 1 is missing" in lines[2]
-    assert lines[3] == "reading field 'l' of object needs pyarrow: pip install 'penstock[tables]'"
+    assert 'astype("object").fillna(0)' in lines[3]
+    assert lines[4] == "reading field 'l' of object needs pyarrow: pip install 'penstock[tables]'"
 
 
 def test_polars_needs_no_pandas_and_says_that_it_needs_pyarrow() -> None:

@@ -1,7 +1,7 @@
 """Tables in memory: pandas, polars, pyarrow, and whatever has the Arrow C interface. A column is a field."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,12 @@ from penstock.core.spec import ArraySpec
 from penstock.sources.arrow.in_memory import column_leaf, missing_value
 from penstock.sources.reading.leaves import Leaf, leaf_of
 
-_ARROW_FILL, _PANDAS_FILL = "fill_null", "fillna"
+_NOT_ARROW = {
+    "Object": "holds Python objects; make numbers or text of them",
+    "Int128": "has whole numbers of 128 bits; cast them to pl.Int64, pl.Float64 or pl.String",
+    "UInt128": "has whole numbers of 128 bits; cast them to pl.UInt64, pl.Float64 or pl.String",
+}
+"""Types of polars that Arrow does not have, and what to do. Of objects polars gives their addresses in memory."""
 
 
 def opened(values: Sequence[Any], structure: Structure) -> Any:
@@ -31,30 +36,60 @@ def _opened(value: Any, name: str) -> Any:
         return _of_pandas(value, name)
     if "polars" in packages and hasattr(value, "collect"):
         raise TypeError(f"field {name!r} is a {kind.__name__}; give its rows: frame.collect().")
+    if "polars" in packages:
+        _check_polars(value, name)
     if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__"):
         return _of_arrow(value, name)
     return value
 
 
+def _check_polars(value: Any, name: str) -> None:
+    """Raise TypeError for a column, or a Series, of which Arrow has no such type."""
+    dtypes = {name: value.dtype} if hasattr(value, "dtype") else dict(getattr(value, "schema", {}))
+    for column, dtype in dtypes.items():
+        for inner in _inner_types(dtype):
+            if inner in _NOT_ARROW:
+                raise TypeError(f"column {column!r} {_NOT_ARROW[inner]}, or leave it out.")
+
+
+def _inner_types(dtype: Any) -> Iterator[str]:
+    """Yield the name of a type of polars, and of those in its lists and structs."""
+    yield str(dtype)
+    if getattr(dtype, "inner", None) is not None:
+        yield from _inner_types(dtype.inner)
+    for field in getattr(dtype, "fields", ()):
+        yield from _inner_types(field.dtype)
+
+
+def _arrow_leaf(column: Any, name: str) -> Leaf:
+    """Return the leaf of a column of Arrow's."""
+    types = require("pyarrow", "reading Arrow arrays", "tables").types
+    fill = "fill_null({})"
+    if types.is_dictionary(column.type):
+        # Polars' Enum takes no new word.
+        fill = f"cast it to {column.type.value_type}, then {fill}"
+    return column_leaf(column, name, fill)
+
+
 def _of_arrow(value: Any, name: str) -> Any:
     pa = require("pyarrow", f"reading a {type(value).__name__} of {_package(value)}", "tables")
     if isinstance(value, pa.Array | pa.ChunkedArray):
-        return column_leaf(value, name, _ARROW_FILL)
+        return _arrow_leaf(value, name)
     if isinstance(value, pa.RecordBatchReader):
         value = (
             value.read_all().combine_chunks()
         )  # It is nobody else's: one piece is read faster than many.
     elif not isinstance(value, pa.Table):
-        value = _imported(value)
+        value = _imported(value, name)
     if not isinstance(value, pa.Table):
-        return column_leaf(value, name, _ARROW_FILL)
+        return _arrow_leaf(value, name)
     return {
-        one: column_leaf(value.column(number), one, _ARROW_FILL)
+        one: _arrow_leaf(value.column(number), one)
         for number, one in enumerate(_unlike(value.column_names, name))
     }
 
 
-def _imported(value: Any) -> Any:
+def _imported(value: Any, name: str) -> Any:
     """Return what has the Arrow C interface as a table, or as a column if it is none."""
     pa = require("pyarrow", "reading Arrow arrays", "tables")
     if not hasattr(value, "__arrow_c_stream__"):
@@ -66,7 +101,14 @@ def _imported(value: Any) -> Any:
     try:
         return pa.RecordBatchReader.from_stream(value).read_all()  # pa.table() would load pandas.
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError):
+        pass
+    try:
         return pa.chunked_array(value)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise TypeError(
+            f"field {name!r} is a {type(value).__name__} of {_package(value)} that pyarrow can't read: {error}; cast "
+            "what it does not know, or leave it out."
+        ) from error
 
 
 def _unlike(names: Sequence[str], name: str) -> Sequence[str]:
@@ -128,12 +170,29 @@ def _pandas_column(column: Any, name: str) -> Leaf:
             if hasattr(values, "__arrow_array__")
             else pa.array(values, from_pandas=True)
         )
+    except OverflowError as error:
+        raise TypeError(
+            f"field {name!r} of pandas has whole numbers that no integer of 64 bits holds; make them text "
+            '(astype(str)) or rounded numbers (astype("float64")), or leave it out.'
+        ) from error
+    except UnicodeEncodeError as error:
+        raise TypeError(
+            f"field {name!r} of pandas has text that is no Unicode: {error}; replace it "
+            '(map(lambda text: text.encode("utf-8", "replace").decode())), or leave it out.'
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         raise TypeError(
             f"field {name!r} of pandas has dtype {dtype}, whose values are not of one kind: {error}; "
             "cast it (astype), or leave it out."
         ) from error
-    return column_leaf(found, name, _PANDAS_FILL)
+    return column_leaf(found, name, _pandas_fill(dtype, is_bool=pa.types.is_boolean(found.type)))
+
+
+def _pandas_fill(dtype: Any, *, is_bool: bool = False) -> str:
+    """Return how what is missing is filled: categories take no new one, and objects should be all of one kind."""
+    if type(dtype).__name__ == "CategoricalDtype":
+        return 'astype("object").fillna({})'
+    return 'astype("boolean").fillna({})' if is_bool else "fillna({})"
 
 
 def _without_arrow(column: Any, name: str) -> Leaf:
@@ -160,6 +219,9 @@ def _without_arrow(column: Any, name: str) -> Leaf:
 
 
 def _missing(column: Any, name: str, is_missing: Array) -> ValueError:
-    own = getattr(column.dtype, "numpy_dtype", None)
-    spec = ArraySpec((), str if own is None else own)
-    return missing_value(name, int(is_missing.argmax()), str(column.dtype), spec, _PANDAS_FILL)
+    dtype = column.dtype
+    is_category = type(dtype).__name__ == "CategoricalDtype"
+    own = dtype.categories.dtype if is_category else getattr(dtype, "numpy_dtype", None)
+    is_number = isinstance(own, np.dtype) and not own.hasobject
+    spec = ArraySpec((), own if is_number else str)
+    return missing_value(name, int(is_missing.argmax()), str(dtype), spec, _pandas_fill(dtype))

@@ -135,9 +135,12 @@ def test_a_changed_column_is_proven_to_be_another_and_chunks_do_not_matter() -> 
     [
         (pa.array([1, 2, None]), 2, r"make them floats, or fill it \(fill_null\(0\)\)"),
         (pa.array(["a", None]), 1, r'fill it \(fill_null\(""\)\)'),
-        (pa.array([True, None]), 1, "make them floats"),
+        (pa.array([True, None]), 1, r"make them floats, or fill it \(fill_null\(False\)\)"),
         (pa.array([[1], [2, None]]), 1, "make them floats, or drop"),
-        (pa.array([[1], None]), 1, "drop its row"),
+        (pa.array([[1], None]), 1, "You can drop its row"),
+        (pa.array([[0.5], None]), 1, "You can drop its row"),
+        (pa.array([[0.5], None], pa.list_(pa.float64(), 1)), 1, "You can drop its row"),
+        (pa.array([b"ab", None], pa.binary(2)), 1, "You can drop its row"),
         (pa.array(["a", None, "a"]).dictionary_encode(), 1, "drop its row"),
         (pa.chunked_array([pa.array([1, 2]), pa.array([3, None])]), 3, "make them floats"),
         (pa.array([[1, 2], [3, None]], pa.list_(pa.int8(), 2)), 1, "drop its row"),
@@ -149,3 +152,52 @@ def test_what_can_not_be_missing_is_an_error_with_row_and_cure(
 ) -> None:
     with pytest.raises(ValueError, match=rf"field 'value': row {row} is missing.*{cure}"):
         ps.from_arrays(column)
+
+
+def times(unit: str) -> Any:
+    kind = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    return pa.array([1, 2], kind)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (times("s"), r"no number, truth, date.*whole seconds since midnight.*cast\(pa\.int32\(\)"),
+        (times("us"), r"whole microseconds since midnight \(pyarrow: cast\(pa\.int64\(\)\)"),
+        (
+            pa.ExtensionArray.from_storage(
+                pa.fixed_shape_tensor(pa.int8(), [1, 2]),
+                pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
+            ),
+            r"cast it to what it is stored as, fixed_size_list.*int8",
+        ),
+    ],
+)
+def test_types_that_can_not_be_read_name_the_cast(column: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=rf"field 'value' has Arrow type .*{message}"):
+        ps.from_arrays(column)
+
+
+def test_the_casts_that_messages_name_are_read() -> None:
+    assert run(ps.from_arrays(times("s").cast(pa.int32()))) == [1, 2]
+    assert run(ps.from_arrays(times("us").cast(pa.int64()))) == [1, 2]
+    assert run(ps.from_arrays(pa.array([True, None]).fill_null(False))) == [True, False]
+
+
+BROKEN = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        BROKEN,
+        pa.DictionaryArray.from_arrays(pa.array([0]), BROKEN),
+        BROKEN.cast(pa.binary()).cast(pa.binary_view()).view(pa.string_view()),
+    ],
+)
+def test_text_that_is_not_utf_8_is_named_by_column_and_read_as_bytes(column: Any) -> None:
+    with pytest.raises(ValueError, match=r"field 'c' .*not valid: .*UTF8.*cast\(pa\.binary\(\)\)"):
+        ps.from_arrays(pa.table({"c": column}))
+    assert run(ps.from_arrays(column.cast(pa.binary()))) == [b"\xff\xfe"]

@@ -142,6 +142,95 @@ def test_large_whole_numbers_with_gaps_are_not_rounded_in_silence(tmp_path: Path
     assert_same(run(ds), [np.int64(2**60 + 1)])
 
 
+def test_whole_numbers_beyond_int64_are_uint64_where_that_holds_them(tmp_path: Path) -> None:
+    found = rows_of(tmp_path, f"id\n{2**64 - 2}\n {2**64 - 1}\n+7\n", fields="id")
+    assert_same(found, [np.uint64(2**64 - 2), np.uint64(2**64 - 1), np.uint64(7)])
+    # One decimal makes a column of floats, as ever.
+    assert rows_of(tmp_path, f"x\n{2**64}\n0.5\n", fields="x")[0].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["1", str(2**64)], f"line 3: column 'id' has .* beyond int64 or uint64, got '{2**64}'"),
+        (["-1", str(2**63)], f"line 3: .* beyond int64, and others that are neg.*got '{2**63}'"),
+        (["1", str(-(2**63) - 1)], "line 3: .* beyond int64 or uint64, got '-9223372036854775809'"),
+        (["1", "9" * 5000], "line 3: .* beyond int64 or uint64, got '9{40}'"),
+        ([str(2**64), ""], r"line 3: column 'id' has whole numbers beyond 2\*\*53.*cell is empty"),
+    ],
+)
+def test_whole_numbers_that_no_integer_holds_are_not_rounded_in_silence(
+    tmp_path: Path, cells: list[str], message: str
+) -> None:
+    text = "id,x\n" + "".join(f"{cell},1\n" for cell in cells)
+    (tmp_path / "a.csv").write_text(text)
+    cure = r".*spec={'id': str}.*spec={'id': \"float64\"}"
+    with pytest.raises(DataError, match=message + cure):
+        ps.from_files(tmp_path / "a.csv")
+    assert rows_of(tmp_path, text, fields="id", spec={"id": str}) == cells
+    assert rows_of(tmp_path, text, fields="id", spec={"id": "float64"})[0] == float(cells[0])
+
+
+def test_rows_whose_numbers_no_integer_holds_are_skipped_unless_all_are_such(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_text(f"id,x\n{2**64 - 1},1\n{2**64},2\n5,3\n")
+    ds = ps.from_files(tmp_path / "a.csv", "id", on_error="skip").with_options(on_error="skip")
+    assert_same(run(ds), [np.uint64(2**64 - 1), np.uint64(5)])
+    (tmp_path / "b.csv").write_text(f"id,x\n{2**64},1\n{2**65},2\n")
+    with pytest.raises(DataError, match="beyond int64 or uint64"):
+        ps.from_files(tmp_path / "b.csv", on_error="skip")
+
+
+@pytest.mark.parametrize(
+    ("usual", "late", "cure"),
+    [
+        ("1", str(2**64 - 1), r"spec={'id': \"uint64\"} holds it.*\"float64\".*str"),
+        ("1", str(2**64), r"spec={'id': \"float64\"} reads rounded numbers.*str"),
+        (str(2**64 - 1), "-1", r"spec={'id': \"float64\"} reads rounded numbers.*str"),
+        (str(2**64 - 1), str(2**64), r"spec={'id': \"float64\"} reads rounded numbers.*str"),
+        ("1", "1_000", "str"),
+        ("1", "\uff11\uff12", "str"),
+        ("1.5", "1_0.5", "str"),
+        ("1.5", "\uff11.5", "str"),
+        ("1.5", "2\0", "str"),
+    ],
+)
+@pytest.mark.parametrize("has_arrow", [True, False])
+def test_numbers_after_the_first_look_are_never_other_ones(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual: str,
+    late: str,
+    cure: str,
+    has_arrow: bool,
+) -> None:
+    if not has_arrow:
+        monkeypatch.setattr(parsing, "arrow", lambda: None)
+    num_rows = 300_000 // (len(usual) + 3)  # More than the first look sees.
+    text = "id,x\n" + f"{usual},1\n" * num_rows + f"{late},1\n"
+    match = rf"a\.csv.*line {num_rows + 2}: column 'id' is .*64, got {late!r}.*{cure}"
+    for ds in both(tmp_path, text):
+        with pytest.raises(DataError, match=match.replace("\\x00", r"\\x00")):
+            run(ds.batch(1000))
+
+
+def test_underscores_and_digits_of_other_scripts_are_text(tmp_path: Path) -> None:
+    cells = ["2020_01", "1_000", "\uff11\uff12", "1_0.5", "\uff11.\uff15", "٣", "1\0"]
+    for cell in cells:
+        assert rows_of(tmp_path, f"a,b\n{cell},1\n2,2\n", fields="a") == [cell, "2"]
+    # Also as names: a header of such is no row of numbers.
+    assert list(both(tmp_path, "2020_01,2020_02\n1,2\n")[0].spec) == ["2020_01", "2020_02"]
+    floats = rows_of(tmp_path, "x\nnan\n-inf\nInfinity\n\xa01.5\u3000\n", fields="x")
+    assert_same(np.array(floats), np.array([np.nan, -np.inf, np.inf, 1.5]))
+
+
+def test_a_file_that_begins_with_a_blank_line_is_named_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\na,b\n1,2\n")
+    with pytest.raises(DataError, match=r"line 1 is blank.*Remove the blank lines"):
+        ps.from_files(tmp_path / "a.csv")
+
+
 def test_text_in_another_encoding_is_named_with_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("a,b\n1,2\n".encode("utf-16"))
     with pytest.raises(DataError, match=r"a\.csv.*line 1 is not UTF-8.*iconv -f utf-16"):

@@ -105,7 +105,9 @@ def test_a_spec_sets_types_and_integers_do_not_wrap(tmp_path: Path) -> None:
         ("a,b\n1,2\n3\n", r"line 3 has 1 columns, and the header has 2 \(a, b\)"),
         ("a,b\n1,2\n\n3,4,5\n", r"line 4 has 3 columns"),
         (f"a,b\n1,{2**60}\n3,\n", r"line 3: column 'b' has whole numbers beyond 2\*\*53.*float64"),
-        ('a,b\n1,"2\n3,4\n', r"near line 1: .*quote"),
+        ('a,b\n1,"2\n3,4\n', r"line 2: .*quote"),
+        ('a,b\n1,2\n3,"x"y\n5,6\n', r"line 3: .*expected after.*quote"),
+        ("a\n" + "1\n" * 200_000 + '"4\n5\n', r"line 200002: .*quote"),
         ("a,a\n1,2\n", r"two columns called 'a'"),
         ("", r"is empty"),
         ("\n\n", r"is empty"),
@@ -193,7 +195,7 @@ def test_bad_quotes_leave_a_file_that_is_read_forward_and_caches_for_an_exact_sh
     assert "read forward" in str(ds.explain())
     with pytest.raises(TypeError, match="length"):
         len(ds)
-    with pytest.raises(DataError, match=r"a\.csv.*near line \d+: ',' expected after '\"'"):
+    with pytest.raises(DataError, match=r"a\.csv.*: line 100002: ',' expected after '\"'"):
         run(ds.batch(1000))
     with pytest.raises(ps.StateError):
         good = tmp_path / "good.csv"

@@ -12,6 +12,7 @@ from tests.conformance import Case, Conformance, assert_same, run
 import penstock as ps
 from penstock.core.rows import Flow, Rows
 from penstock.errors import DataError, FieldError, PenstockWarning
+from penstock.sources.jsonl import parsing
 
 ROWS = [
     {
@@ -115,6 +116,35 @@ def test_whole_numbers_that_turn_out_otherwise_are_an_error_with_the_cure(
 
 
 @pytest.mark.parametrize(
+    ("usual", "late", "cure"),
+    [
+        (1, 2**64 - 1, r"spec={'id': \"uint64\"} holds it, and spec={'id': \"float64\"}"),
+        (1, 2**64, r"\. spec={'id': \"float64\"} reads rounded"),
+        (2**64 - 1, -1, r"\. spec={'id': \"float64\"} reads rounded"),
+    ],
+)
+@pytest.mark.parametrize("has_arrow", [True, False])
+def test_whole_numbers_beyond_the_type_are_never_other_ones(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual: int,
+    late: int,
+    cure: str,
+    has_arrow: bool,
+) -> None:
+    if not has_arrow:
+        monkeypatch.setattr(parsing, "arrow", lambda: None)
+    dtype = "int64" if usual == 1 else "uint64"
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        path = write(tmp_path / name, [{"id": usual}] * 30_000 + [{"id": late}])
+        ds = ps.from_files(path, "id", spec={"id": dtype})
+        assert_same(run(ds.take(1)), [np.dtype(dtype).type(usual)])
+        match = rf"line 30001: field 'id' is {dtype}, got {late}.*{cure}"
+        with pytest.raises(DataError, match=match):
+            run(ds.batch(1000))
+
+
+@pytest.mark.parametrize(
     ("values", "what"),
     [
         ([1, "x"], "is a number and text, depending on the line"),
@@ -140,9 +170,27 @@ def test_a_field_that_can_not_be_read_is_left_out_with_a_warning_unless_it_is_na
         ps.from_files(path, ("odd", "x"))
 
 
+@pytest.mark.parametrize(
+    ("values", "cure"),
+    [
+        ([2**70, 1], r"spec={'id': \"float64\"} with fields"),
+        ([2**64 - 1, -1], r"spec={'id': \"float64\"} with fields"),
+        ([2**64 - 1, 1], r"spec={'id': \"uint64\"} \(or \"float64\", which rounds them\) with"),
+    ],
+)
+def test_whole_numbers_beyond_int64_name_the_type_that_holds_them(
+    tmp_path: Path, values: list[int], cure: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", [{"id": value} for value in values])
+    with pytest.raises(FieldError, match=rf"field 'id' has whole numbers beyond.*{cure}"):
+        ps.from_files(path, "id")
+
+
 def test_a_field_in_objects_that_are_none_in_other_lines_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"a": {"b": 1}, "x": 1}, {"a": 5, "x": 2}])
-    with pytest.warns(PenstockWarning, match=r"field 'a.b' is in objects in some lines"):
+    with pytest.warns(
+        PenstockWarning, match=r"field 'a.b' is in objects in some lines, and 'a' is no object"
+    ):
         assert len(ps.from_files(path)) == 2
 
 
@@ -153,6 +201,7 @@ def test_a_field_in_objects_that_are_none_in_other_lines_is_named(tmp_path: Path
         (b"\n\r\n", "has no rows"),
         (b'{"a": 1}\n[1]\n', r"line 2 is a list, and a row must be an object"),
         (b'{"a": 1}\n\n{"a": \n', r"line 3 is no JSON: Expecting value at character 7"),
+        (b'{"a": 1}\n \t\n{"a": 2}\n', r"line 2 has spaces and no row.*Remove them"),
         (b'[\n{"a": 1}\n]\n', r"line 1 is no JSON.*Each line must be an object"),
         (b'{"a": "\xff"}\n', r"line 1 is not UTF-8"),
         (b'{"a.b": 1, "a": {"b": 2}}\n', "two fields are called 'a.b'"),

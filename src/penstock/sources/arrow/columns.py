@@ -108,16 +108,18 @@ def null_error(file: str, name: str, group: str, row: int | None) -> DataError:
         file=file,
         row=row,
         cure="Only floats (as nan) and times (as not-a-time) can be missing: fill it before it is written, "
-        "table[column].fill_null(0), cast the column to floats, or leave it out with fields=(...).",
+        "table[column].fill_null(0), fill_null(False) for truths, cast the column to floats, or leave it out with "
+        "fields=(...).",
     )
 
 
 class NullFoundError(ValueError):
-    """A column has a null, in row `row` of the column."""
+    """A column has a null, in row `row` of the column; `is_list` if it is a whole list, and not a value in one."""
 
-    def __init__(self, row: int) -> None:
+    def __init__(self, row: int, *, is_list: bool = False) -> None:
         super().__init__(f"a null in row {row}")
         self.row = row
+        self.is_list = is_list
 
 
 def is_null_list(error: ValueError) -> bool:

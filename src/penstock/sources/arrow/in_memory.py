@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 else:
     digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
 
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _VIEW_NBYTES = 16  # Of a text in an Arrow view: its length, and its bytes or where they are.
 _INLINE_NBYTES = 12  # Texts of so many bytes are in their view.
 _PROOF_ROWS = 1 << 16
@@ -261,7 +262,7 @@ def _texts(
 def column_leaf(column: Any, name: str, fill: str) -> Leaf:
     """Return the leaf of an Arrow array of one or many chunks; without a copy where the layout allows.
 
-    `fill` is the method by which the user fills what is missing.
+    `fill` is how the user fills what is missing: `fill_null({})`, with braces for the value.
     """
     pa = arrow()
     if isinstance(column, pa.Array):
@@ -269,8 +270,8 @@ def column_leaf(column: Any, name: str, fill: str) -> Leaf:
     spec = spec_of_type(column.type)
     if spec is None:
         raise TypeError(
-            f"field {name!r} has Arrow type {column.type}, which is no number, truth, time, text, or list of numbers; "
-            f"{_cast_words(column.type)}"
+            f"field {name!r} has Arrow type {column.type}, which is no number, truth, date, duration, text, or list of "
+            f"numbers; {_cast_words(column.type)}"
         )
     if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
         column = column.unify_dictionaries()
@@ -278,7 +279,13 @@ def column_leaf(column: Any, name: str, fill: str) -> Leaf:
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     if spec.is_fixed and len(chunks) == 1 and lies_as_numpy(chunks[0]):
         return InMemory(fixed_values(chunks[0], spec))
-    return ArrowInMemory(column, spec)
+    try:
+        return ArrowInMemory(column, spec)
+    except pa.ArrowInvalid as error:
+        cure = "read it as bytes: column.cast(pa.binary())" if spec.is_text else "make it anew"
+        raise ValueError(
+            f"field {name!r} of Arrow type {column.type} is not valid: {error}; {cure}, or leave it out."
+        ) from error
 
 
 def lies_as_numpy(chunk: Any) -> bool:
@@ -300,6 +307,16 @@ def _cast_words(kind: Any) -> str:
         return "all of it is missing: leave it out."
     if types.is_decimal(kind):
         return "cast it to float64, or leave it out."
+    if types.is_time(kind):
+        return (
+            f"make it whole {_UNITS[kind.unit]} since midnight (pyarrow: cast(pa.int{kind.bit_width}()), polars: "
+            "cast(pl.Int64)) or a duration (pandas: pd.to_timedelta(column.astype(str))), or leave it out."
+        )
+    if isinstance(kind, arrow().BaseExtensionType):
+        return (
+            f"cast it to what it is stored as, {kind.storage_type}, or to text (pandas: astype(str)), "
+            "or leave it out."
+        )
     return "cast it, or leave it out."
 
 
@@ -310,27 +327,39 @@ def _check_nulls(column: Any, spec: ArraySpec, name: str, fill: str) -> None:
         try:
             _refuse(chunk, spec)
         except NullFoundError as error:
-            raise missing_value(name, start + error.row, str(column.type), spec, fill) from None
+            row, kind = start + error.row, str(column.type)
+            raise missing_value(name, row, kind, spec, fill, is_list=error.is_list) from None
         start += len(chunk)
 
 
-def missing_value(name: str, row: int, kind: str, spec: ArraySpec, fill: str) -> ValueError:
-    """Return the error for a value that is missing, where nothing can stand for it."""
-    value = '""' if spec.dtype is str else 'b""' if spec.dtype is bytes else "0"
-    cures = ["drop its row"] if spec.shape else [f"fill it ({fill}({value}))", "drop its row"]
-    if not spec.is_text:
+def missing_value(
+    name: str, row: int, kind: str, spec: ArraySpec, fill: str, *, is_list: bool = False
+) -> ValueError:
+    """Return the error for a value, or a whole list, that is missing, where nothing can stand for it."""
+    cures = ["drop its row"]
+    if not spec.shape:
+        cures.insert(0, f"fill it ({fill.format(_filling(spec))})")
+    if not spec.is_text and not is_list:
         cures.insert(0, "make them floats")
+    what = "is missing" if is_list else "is missing, or has something missing"
     return ValueError(
-        f"field {name!r}: row {row} is missing, or has something missing, and only floats (as nan) and times (as "
-        f"not-a-time) can; this is {kind}. Either {', or '.join(cures)}."
+        f"field {name!r}: row {row} {what}, and only floats (as nan) and times (as not-a-time) can; this is {kind}. "
+        f"{'Either ' if cures[1:] else 'You can '}{', or '.join(cures)}."
     )
+
+
+def _filling(spec: ArraySpec) -> str:
+    """Return what may stand for a value that is missing."""
+    if spec.is_text:
+        return '""' if spec.dtype is str else 'b""'
+    return "False" if spec.numpy_dtype.kind == "b" else "0"
 
 
 def _refuse(array: Any, spec: ArraySpec) -> None:
     types, kind = arrow().types, array.type
     is_list = types.is_list(kind) or types.is_large_list(kind)
     if is_list or types.is_fixed_size_list(kind):
-        refuse_nulls(array)
+        _refuse_null_lists(array)
         flat = array.flatten()
         try:
             _refuse(flat, ArraySpec(spec.shape[1:], spec.dtype))
@@ -341,7 +370,9 @@ def _refuse(array: Any, spec: ArraySpec) -> None:
                 if ends is None
                 else np.searchsorted(ends, error.row, "right")
             )
-            raise NullFoundError(int(row)) from None
+            raise NullFoundError(int(row), is_list=error.is_list) from None
+    elif types.is_fixed_size_binary(kind):
+        _refuse_null_lists(array)
     elif not may_be_missing(spec):
         refuse_nulls(array)
         if types.is_dictionary(kind) and array.dictionary.null_count:
@@ -349,6 +380,13 @@ def _refuse(array: Any, spec: ArraySpec) -> None:
             bad = np.flatnonzero(is_null[as_numpy(array.indices)])
             if len(bad):
                 raise NullFoundError(int(bad[0]))
+
+
+def _refuse_null_lists(array: Any) -> None:
+    try:
+        refuse_nulls(array)
+    except NullFoundError as error:
+        raise NullFoundError(error.row, is_list=True) from None
 
 
 def _offsets(chunk: Any) -> Array:

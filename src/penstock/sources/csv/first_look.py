@@ -17,7 +17,14 @@ from penstock.io.formats.lines import Dialect, Piece, mark_nbytes, read_pieces
 from penstock.io.location import Location
 from penstock.io.unpacked import is_packed, open_text, read_some
 from penstock.memory import default_budget
-from penstock.sources.csv.cells import has_decimal_comma, is_missing, kind_of_cells
+from penstock.sources.csv.cells import (
+    has_decimal_comma,
+    is_missing,
+    is_number,
+    is_whole,
+    kind_of_cells,
+    kind_of_most,
+)
 from penstock.sources.csv.flow import CsvFlow
 from penstock.sources.csv.rows import CsvRows
 from penstock.sources.csv.separators import check_decimal, check_separator, found_separator
@@ -66,9 +73,10 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | Cs
                     cells, name, lambda row: table.line_of(first, row, file), file, table.decimal
                 )
             except DataError:
-                if not request.skip:
+                kind = kind_of_most(cells) if request.skip else None
+                if kind is None:
                     raise
-                spec = ArraySpec((), np.int64)  # A row without such a number will be skipped.
+                spec = ArraySpec((), kind)  # A row without such a number will be skipped.
         elif spec.shape != ():
             raise ValueError(f"a cell of a CSV file is one value, got {spec} for column {name!r}.")
         mean = sum(map(len, cells)) // max(1, len(cells))
@@ -84,7 +92,7 @@ def _has_commas(cells: Sequence[str]) -> bool:
     """Return whether cells are numbers with decimal commas, as far as they are not missing."""
     filled = [cell for cell in cells if not is_missing(cell)]
     return any(map(has_decimal_comma, filled)) and all(
-        has_decimal_comma(cell) or cell.strip().lstrip("+-").isdigit() for cell in filled
+        has_decimal_comma(cell) or is_whole(cell) for cell in filled
     )
 
 
@@ -191,24 +199,21 @@ def _table(piece: Piece, delimiter: str, file: str, *, skip: bool) -> Table:
     # Under `skip` a line that is not UTF-8 is skipped later: the file may still have a header.
     text = piece.data.decode("utf-8", "replace") if skip else _text(piece, file)
     head = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-    is_number = [
-        _is_number(cell) or (delimiter != "," and has_decimal_comma(cell)) for cell in head
-    ]
-    if any(is_number) and all(map(operator.or_, is_number, map(is_missing, head))):
+    numbers = [is_number(cell) or (delimiter != "," and has_decimal_comma(cell)) for cell in head]
+    if any(numbers) and all(map(operator.or_, numbers, map(is_missing, head))):
         return Table(delimiter, has_header=False, columns=tuple(map(str, range(len(head)))))
     columns = tuple(cell.strip() for cell in head)
     twice = [name for name, count in Counter(columns).items() if count > 1]
-    if twice or not columns:
-        what = f"two columns called {twice[0]!r}" if twice else "no header"
+    if not columns:
         raise DataError(
-            f"line {piece.line}: has {what}", file=file, cure="Give each a name of its own."
+            f"line {piece.line} is blank, and should be the header or the first row",
+            file=file,
+            cure="Remove the blank lines that it begins with.",
+        )
+    if twice:
+        raise DataError(
+            f"line {piece.line}: has two columns called {twice[0]!r}",
+            file=file,
+            cure="Give each a name of its own.",
         )
     return Table(delimiter, has_header=True, columns=columns)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

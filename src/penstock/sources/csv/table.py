@@ -40,9 +40,8 @@ class Table:
             rows = list(self.reader(piece, file))
         except csv.Error as error:
             raise DataError(
-                f"near line {piece.line}: {error}",
+                f"line {self._last_line(piece, file)}: {error}",
                 file=file,
-                offset=piece.offset,
                 cure="Look for a quote that is never closed or stands within a cell.",
             ) from error
         if self.has_header and piece.line == 1:
@@ -54,6 +53,17 @@ class Table:
             if len(row) != len(self.columns):
                 raise self.wrong_length(row, self.line_of(piece, number, file), file)
         return rows
+
+    def _last_line(self, piece: Piece, file: str) -> int:
+        """Return the line on which the row begins that can't be parsed."""
+        reader = self.reader(piece, file)
+        passed = 0
+        try:
+            for _ in reader:
+                passed = int(reader.line_num)
+        except csv.Error:
+            pass
+        return piece.line + passed
 
     def wrong_length(self, cells: list[str], line: int, file: str) -> DataError:
         """Return the error for a row that has more or fewer cells than there are columns."""

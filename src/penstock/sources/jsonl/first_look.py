@@ -63,7 +63,7 @@ def open_format(locations: Sequence[Location], request: Request) -> JsonFlow | J
             values = [value_at(row, paths[name]) for row in rows]
         except TypeError as error:
             raise FieldError(
-                f"field {name!r} is in objects in some lines, and {error.args[0]!r} is none in others",
+                f"field {name!r} is in objects in some lines, and {error.args[0]!r} is no object in others",
                 file=file,
                 cure="Choose other fields with fields=(...).",
             ) from None

@@ -25,6 +25,13 @@ def named(value: Any) -> str:
 
 def parse_line(data: bytes, line: int, file: str, offset: int | None = None) -> dict[str, Any]:
     """Return the object on a line, or raise a DataError that names the line."""
+    if not data.strip():
+        raise DataError(
+            f"line {line} has spaces and no row",
+            file=file,
+            offset=offset,
+            cure="Remove them: only an empty line is no row.",
+        )
     try:
         found = json.loads(data.decode("utf-8"), parse_int=_whole if b"-0" in data else None)
     except UnicodeDecodeError as error:
@@ -80,13 +87,17 @@ def lines_of(piece: Piece) -> list[tuple[int, bytes]]:
 
 
 def value_at(row: dict[str, Any], path: Path) -> Any:
-    """Return the value at a path; None if it, or an object on the way to it, is missing. May raise TypeError."""
+    """Return the value at a path; None if it, or an object on the way to it, is missing.
+
+    Raises:
+        TypeError: What is on the way is no object; its argument is the name of that.
+    """
     value: Any = row
-    for key in path:
+    for depth, key in enumerate(path):
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise TypeError(key)
+            raise TypeError(".".join(path[:depth]))
         value = value.get(key)
     return value
 
@@ -147,12 +158,19 @@ def _kind_of_numbers(numbers: Sequence[Any], name: str, file: str, *, has_gaps: 
         return np.int64
     if least < -_EXACT or most > _EXACT:
         what = "has whole numbers beyond 2**53, of which some are missing or too large for int64"
-        raise _unclear(name, what, name, file, "float64")
+        is_unsigned = not has_gaps and least >= 0 and most < 1 << 64
+        raise _unclear(name, what, name, file, *(["uint64"] if is_unsigned else []), "float64")
     return np.float64
 
 
-def _unclear(name: str, what: str, field: str, file: str, dtype: str = "") -> FieldError:
-    set_type = f'spec={{{field!r}: "{dtype}"}} with fields=(...) sets its type. ' if dtype else ""
+def _unclear(name: str, what: str, field: str, file: str, *dtypes: str) -> FieldError:
+    """Return the error for a field whose type is not clear; `dtypes` are those that could be set."""
+    others = "".join(f' (or "{dtype}", which rounds them)' for dtype in dtypes[1:])
+    set_type = (
+        f'spec={{{field!r}: "{dtypes[0]}"}}{others} with fields=(...) sets its type. '
+        if dtypes
+        else ""
+    )
     cure = f"{set_type}Choose other fields with fields=(...), or correct it."
     return FieldError(f"field {name!r} {what}", file=file, cure=cure)
 
@@ -204,7 +222,16 @@ def _cure(value: Any, spec: ArraySpec, name: str) -> str:
     kind = spec.dtype.kind if isinstance(spec.dtype, np.dtype) else "t"
     if spec.shape:
         return f'Correct it, or set another shape: spec={{{name!r}: ps.ArraySpec((None,), "float32")}}.'
-    if kind in "iu" and (value is None or isinstance(value, int | float)):
+    if kind in "iu" and isinstance(value, int) and not isinstance(value, bool):
+        wider = next((one for one in ("int64", "uint64") if _fits(value, one)), "")
+        # The other numbers of a uint64 column may need it.
+        holds = (
+            f'spec={{{name!r}: "{wider}"}} holds it, and '
+            if wider and spec.dtype != np.uint64
+            else ""
+        )
+        return f'{holds}spec={{{name!r}: "float64"}} reads rounded numbers.'
+    if kind in "iu" and (value is None or isinstance(value, float)):
         return f'spec={{{name!r}: "float32"}} (or "float64") reads decimals, and missing numbers as nan.'
     if kind == "b" and value is None:
         return "Fill it: a truth can't be missing."
@@ -242,8 +269,11 @@ def _number(value: Any, dtype: np.dtype[Any]) -> Any:
         )
     if not is_right:
         raise TypeError("no such number")
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise OverflowError(f"out of range for {dtype}")
+    if dtype.kind in "iu" and not _fits(value, dtype):
+        raise OverflowError(f"out of range for {dtype}")
     return float(value) if dtype.kind == "f" else value
+
+
+def _fits(value: int, dtype: np.dtype[Any] | str) -> bool:
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= value <= limits.max)
