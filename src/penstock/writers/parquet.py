@@ -84,7 +84,7 @@ class ParquetFormat:
             kind = self.pa.large_list(item) if size is None else self.pa.list_(item, size)
         return kind
 
-    def encode(self, block: Block, size: int) -> tuple[Any, int]:
+    def encode(self, block: Block, size: int, first_row: int) -> tuple[Any, int]:
         """Return the block with the bytes of its rows, added up: where row groups end depends on them."""
         weights = np.cumsum(varying_nbytes(block, size) + self.fixed_nbytes)
         return (block, weights), int(weights[-1]) if size else 0
