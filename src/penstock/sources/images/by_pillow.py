@@ -17,6 +17,7 @@ from penstock.io.seekable import PAGES_NBYTES, SeekableFile
 from penstock.io.sizes import READ_NBYTES
 from penstock.sources.images.picture import (
     HEAD_NBYTES,
+    UNVERIFIED,
     Picture,
     too_few_bytes,
     too_much_before_pixels,
@@ -221,14 +222,16 @@ class PillowPicture(Picture):
             return error
         # Pillow's message would name our file object, not the file.
         kinds = " or ".join(formats_of(self.location))
+        cures = "leave it out, or copy it again."
+        if self.location.suffix in _PILLOW_FORMATS:
+            cures = "leave it out, copy it again, or give it the ending of what it is."
         why = str(error) or type(error).__name__
         if isinstance(error, SyntaxError) and "cannot identify" in why:
             why = f"it is not {kinds}"
         return DataError(
             f"can't be decoded: {why}",
             file=str(self.location),
-            cure="It may be damaged or cut off, or another kind of file: leave it out, copy it again, or give it "
-            "the ending of what it is.",
+            cure=f"It may be damaged or cut off, or another kind of file: {cures}",
         )
 
 
@@ -255,7 +258,7 @@ class _Counted(SeekableFile):
             raise DataError(
                 "a checksum of its pixels is wrong: they are not what was written",
                 file=str(self._location),
-                cure="Copy it again from its original; from_files(..., verify=False) reads it as it is.",
+                cure=f"Copy it again from its original; {UNVERIFIED} reads it as it is.",
             )
 
     def readinto(self, buffer: Any) -> int:

@@ -18,6 +18,8 @@ bits the high 8 are taken. Grey, palettes and CMYK become RGB as Pillow has it, 
 reached by weights that form a triangle as wide as what a new pixel stands for (`src/native/resize.cpp`), so that no old
 one is skipped.
 """
+UNVERIFIED = "from_files(..., verify=False)"
+"""What reads an image whose checksum is wrong; for images in records, they name another call."""
 _MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
 _REDUCTIONS = (8, 4, 2)  # What a JPEG can be divided by while it is decoded.
 _ROOM_TO_REDUCE = (
