@@ -70,8 +70,7 @@ def test_row_groups_are_small_whatever_the_rows_are(tmp_path):
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "D"])
 def test_times_come_back_exactly_or_are_refused_by_row(unit, tmp_path):
     times = np.array([0, 10**6, -(10**6)] * 20).astype(f"M8[{unit}]")
-    if unit != "D":
-        times[7] = "NaT"
+    times[7] = "NaT"
     ds = ps.from_arrays(times.reshape(20, 3))
     ds.write(tmp_path / "out", format="parquet")
     assert_same(run(ps.from_files(tmp_path / "out")), list(times.reshape(20, 3)))
@@ -82,6 +81,40 @@ def test_times_come_back_exactly_or_are_refused_by_row(unit, tmp_path):
         ragged = [times[:5], times[5:8], times[8:]]
         with pytest.raises(RangeError, match="has, in row 2, the date"):
             ps.from_arrays(ragged).write(tmp_path / "no", format="parquet")
+
+
+TIMES = [f"M8[{unit}]" for unit in ("s", "ms", "us", "ns", "D")] + [
+    f"m8[{unit}]" for unit in ("s", "ms", "us", "ns")
+]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", TIMES)
+def test_not_a_time_is_a_null_for_others_and_comes_back(kind, order, tmp_path):
+    times = np.arange(240).astype(f"{order}{kind}")
+    times[::7] = "NaT"
+    nest = {
+        "one": times,
+        "many": np.tile(times[:, None, None], (1, 2, 3)),
+        "varying": [times[: n % 5] for n in range(240)],
+        "pairs": [np.tile(times[: n % 5, None], (1, 2)) for n in range(240)],
+        "all": np.full(240, "NaT", times.dtype),
+        "none": np.arange(240).astype(times.dtype),
+    }
+    ds = ps.from_arrays(nest)
+    ds.write(tmp_path / "out", format="parquet", shards=2)
+    assert_same(run(ps.from_files(tmp_path / "out")), run(ds))
+    assert_same(run(ps.from_files(tmp_path / "out").shuffle(seed=1)), run(ds.shuffle(seed=1)))
+    table = pq.read_table(tmp_path / "out")
+    missing = np.isnat(times)
+    assert table["one"].is_null().to_pylist() == missing.tolist()
+    assert table["all"].null_count == 240
+    assert not table["none"].null_count
+    assert [row[1][2] is None for row in table["many"].to_pylist()] == missing.tolist()
+    items = [item is None for row in table["varying"].to_pylist() for item in row]
+    assert items == [bool(np.isnat(item)) for row in nest["varying"] for item in row]
+    assert pd.read_parquet(tmp_path / "out")["one"].isna().tolist() == missing.tolist()
+    assert pq.ParquetFile(next((tmp_path / "out").iterdir())).schema.column(0).max_definition_level
 
 
 def test_what_others_changed_is_read_as_they_left_it(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance import assert_same, run
 
 import penstock as ps
-from penstock.errors import TargetExistsError
+from penstock.errors import RangeError, TargetExistsError
 from penstock.writers.tfrecord import feature_of
 
 
@@ -114,8 +114,57 @@ def test_batches_and_unknown_lengths_are_refused_with_the_cure(tmp_path):
         ds.batch(2).write(tmp_path / "out", format="tfrecord")
     with pytest.raises(ValueError, match="shards needs a dataset with a length"):
         ds.filter(lambda row: True).write(tmp_path / "out", format="tfrecord", shards=2)
-    with pytest.raises(TypeError, match="dtype of a TensorFeature must be one of"):
-        ps.from_arrays(np.array(["2020-01-01"], "M8[D]")).write(tmp_path / "out", format="tfrecord")
+
+
+REFUSED = {
+    "M8[D]": (r"datetime64\[D\]", r'row\.astype\("int64"\)', lambda x: x.astype("int64")),
+    "m8[s]": (r"timedelta64\[s\]", r'row\.astype\("int64"\)', lambda x: x.astype("int64")),
+    "U2": ("<U2", r"map\(str\)", str),
+    "S4": (r"\|S4", r"map\(bytes\)", bytes),
+    "V3": (r"\|V3", r"map\(bytes\)", bytes),
+    "longdouble": ("float128", "map it to float32 or float64", np.float64),
+    "clongdouble": ("complex256", "map it to complex64", np.complex128),
+    "i4,f4": ("i4", "make a dict of its columns", lambda x: {"a": x["f0"], "b": x["f1"]}),
+}
+
+
+@pytest.mark.parametrize("dtype", REFUSED)
+def test_what_records_do_not_hold_is_refused_with_the_field_and_a_cure_that_works(tmp_path, dtype):
+    said, cure, cured = REFUSED[dtype]
+    values = np.zeros(3, dtype)
+    with pytest.raises(TypeError, match=rf"field 'a\.b' is .*{said}.*{cure}.*format=\"npy\""):
+        ps.from_arrays({"a": {"b": values}}).write(tmp_path / "out", format="tfrecord")
+    assert not list(tmp_path.iterdir())
+    ps.from_arrays(values).map(cured).write(tmp_path / "out", format="tfrecord")
+    assert len(ps.from_tfrecord(tmp_path / "out")) == 3
+
+
+def test_rows_of_several_texts_of_one_width_are_refused_with_a_cure_that_works(tmp_path):
+    ds = ps.from_arrays(np.array([["a", "bc"]] * 3))
+    with pytest.raises(TypeError, match=r"map\(lambda row: row\.tolist\(\)\)"):
+        ds.write(tmp_path / "out", format="tfrecord")
+    ds.map(lambda row: row.tolist()).write(tmp_path / "out", format="tfrecord")
+    assert len(ps.from_tfrecord(tmp_path / "out")) == 3
+
+
+def test_a_lone_surrogate_is_refused_with_its_row_and_a_cure_that_works(tmp_path):
+    text = ["fine"] * 5000
+    text[4321] = "\ud800"
+    for ds in (ps.from_arrays({"s": text}), ps.from_arrays({"s": text}).map(lambda row: row)):
+        with pytest.raises(RangeError, match=r"field 's' has, in row 4321, text .*surrogatepass"):
+            ds.write(tmp_path / "out", format="tfrecord", shard_rows=1000)
+    ds.map(lambda row: row["s"].encode("utf-8", "surrogatepass")).write(
+        tmp_path / "out", format="tfrecord"
+    )
+    assert len(ps.from_tfrecord(tmp_path / "out")) == 5000
+
+
+def test_names_that_records_can_not_have_are_refused(tmp_path):
+    nest = {"a.b": np.arange(3), "a": {"b": np.arange(3)}}
+    with pytest.raises(ValueError, match=r"2 fields have the same name in a record, 'a\.b'.*map"):
+        ps.from_arrays(nest).write(tmp_path / "out", format="tfrecord")
+    with pytest.raises(ValueError, match="names of features in a record are UTF-8"):
+        ps.from_arrays({"\ud800": np.arange(3)}).write(tmp_path / "out", format="tfrecord")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conformance import run
+from tests.conformance import assert_same, run
 from tests.object_store import SECRET, Store, storing
 
 import penstock as ps
@@ -81,6 +81,35 @@ def test_records_are_written_and_read_back(store: Store, shards: int | None) -> 
     features = {"y": ps.FixedFeature((), "int64")}
     for path in ("s3://bucket/records", "s3://bucket/records/*.tfrecord"):
         assert numbers(ps.from_tfrecord(path, features)) == [*range(50)]
+
+
+@pytest.mark.parametrize("name", ["zz", "zz.zarr", "zz/", "in/it/zz"])
+def test_a_zarr_store_of_any_name_is_read_back_as_from_a_disk(store: Store, name: str) -> None:
+    pytest.importorskip("zarr")
+    nest = {"x": np.arange(30), "meta": {"text": [str(n) for n in range(30)]}}
+    ds = ps.from_arrays(nest)
+    url = f"s3://bucket/{name}"
+    ds.write(url, format="zarr", storage_options=store.options)
+    for format in (None, "zarr"):
+        found = ps.from_files(url, format=format, storage_options=store.options)
+        assert_same(run(found), run(ds))
+    again = ps.from_files(f"{url.rstrip('/')}/", storage_options=store.options)
+    assert_same(run(again), run(ds))
+    assert_same(run(again.shuffle(seed=1)), run(ds.shuffle(seed=1)))
+
+
+def test_zarr_stores_are_found_in_a_folder_and_by_a_pattern(store: Store) -> None:
+    pytest.importorskip("zarr")
+    for number in range(3):
+        one = ps.from_arrays({"x": np.arange(10) + 10 * number})
+        one.write(f"s3://bucket/many/{number}.zarr", format="zarr", storage_options=store.options)
+    for name in ("many", "many/", "many/*.zarr", "many/[012].zarr"):
+        found = ps.from_files(f"s3://bucket/{name}", storage_options=store.options)
+        assert [row["x"] for row in run(found)] == [*range(30)]
+    store.put("many/1.zarr/.unfinished.jsonl", b"{}")
+    for name in ("many", "many/*.zarr", "many/1.zarr"):
+        with pytest.raises(ps.DataError, match=r"many/1\.zarr/?: this folder was never finished"):
+            ps.from_files(f"s3://bucket/{name}", storage_options=store.options)
 
 
 def test_a_flow_is_written_too(store: Store) -> None:
@@ -176,13 +205,13 @@ def killed_after(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(remote_store.ObjectStore, name, limited(name))
 
 
-@pytest.mark.parametrize("format", ["npy", "tfrecord"])
+@pytest.mark.parametrize("format", ["npy", "tfrecord", "zarr"])
 def test_a_kill_leaves_nothing_that_reads_as_whole(
     store: Store, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ds = ps.from_arrays(NUMBERS)
-    opened = ps.from_files if format == "npy" else ps.from_tfrecord
-    suffix = "npy" if format == "npy" else "tfrecord"
+    opened = ps.from_tfrecord if format == "tfrecord" else ps.from_files
+    suffix = "tfrecord" if format == "tfrecord" else "npy"
     number = 0
     while True:
         number += 1

@@ -24,7 +24,6 @@ from penstock.writers.parts import write_parts
 GROUP_NBYTES = 1 << 19
 """The bytes of a row group: a shuffle reads whole ones, and mixes a hundred of them."""
 _FLUSH_NBYTES = 32 << 20  # Written pages count against a container's memory until they are on disk.
-_NAT = np.iinfo(np.int64).min
 _ANY = 'or write format="npy", which holds every dtype.'
 
 
@@ -51,7 +50,9 @@ class ParquetFormat:
         if not self.names:
             raise ValueError("a Parquet file needs a column, and these rows have no fields.")
         fields = [
-            self.pa.field(_utf8(name), self._type(name, spec), nullable=False)
+            self.pa.field(
+                _utf8(name), self._type(name, spec), nullable=_is_time(spec) and not spec.shape
+            )
             for name, spec in zip(self.names, self.specs, strict=True)
         ]
         text = described(node.structure, self.names, self.specs)
@@ -76,12 +77,14 @@ class ParquetFormat:
             raise TypeError(
                 f"field {name!r} is {spec}, and Parquet has no lists of size 0; leave it out with map."
             )
+        nullable = _is_time(spec)
         for size in reversed(spec.shape):
-            item = self.pa.field("element", kind, nullable=False)
+            item = self.pa.field("element", kind, nullable=nullable)
+            nullable = False  # Times are missing, not lists of them.
             kind = self.pa.large_list(item) if size is None else self.pa.list_(item, size)
         return kind
 
-    def encode(self, block: Block, size: int) -> tuple[Any, int]:
+    def encode(self, block: Block, size: int, first_row: int) -> tuple[Any, int]:
         """Return the block with the bytes of its rows, added up: where row groups end depends on them."""
         weights = np.cumsum(varying_nbytes(block, size) + self.fixed_nbytes)
         return (block, weights), int(weights[-1]) if size else 0
@@ -231,6 +234,11 @@ def _plain_type(pa: Any, spec: ArraySpec) -> Any:
     return None
 
 
+def _is_time(spec: ArraySpec) -> bool:
+    """Return whether values may be missing: not-a-time is a null, since Parquet has no such number."""
+    return isinstance(spec.dtype, np.dtype) and spec.dtype.kind in "mM"
+
+
 def _is_numpys(dtype: np.dtype[Any]) -> bool:
     return dtype.type.__module__.partition(".")[0] == "numpy"
 
@@ -316,24 +324,34 @@ def _values(pa: Any, flat: Any, row_size: int) -> Any:
         return _of_buffer(
             pa, pa.binary(dtype.itemsize), np.ascontiguousarray(flat).tobytes(), len(flat)
         )
-    numbers = flat.astype(dtype.newbyteorder("=")).view(np.int64)
-    unit = np.datetime_data(dtype)[0]
-    if dtype.kind == "m":
-        return _of_buffer(pa, pa.duration(unit), numbers, len(numbers))
+    return _times(pa, flat, row_size)
+
+
+def _times(pa: Any, flat: Any, row_size: int) -> Any:
+    """Return dates or durations as an Arrow array; not-a-time is a null."""
+    unit = np.datetime_data(flat.dtype)[0]
+    is_missing = np.isnat(flat)
+    numbers = flat.astype(flat.dtype.newbyteorder("=")).view(np.int64)
+    numbers[is_missing] = 0
+    if flat.dtype.kind == "m":
+        return _of_buffer(pa, pa.duration(unit), numbers, len(numbers), is_missing)
     if unit == "D":
         _check_range(numbers, np.iinfo(np.int32).min, np.iinfo(np.int32).max, row_size, flat)
-        return _of_buffer(pa, pa.date32(), numbers.astype(np.int32), len(numbers))
+        return _of_buffer(pa, pa.date32(), numbers.astype(np.int32), len(numbers), is_missing)
     if unit == "s":
         most = np.iinfo(np.int64).max // 1000
-        is_nat = numbers == _NAT
-        _check_range(np.where(is_nat, 0, numbers), -most, most, row_size, flat)
-        numbers = np.where(is_nat, _NAT, np.where(is_nat, 0, numbers) * 1000)
+        _check_range(numbers, -most, most, row_size, flat)
+        numbers *= 1000
         unit = "ms"
-    return _of_buffer(pa, pa.timestamp(unit), numbers, len(numbers))
+    return _of_buffer(pa, pa.timestamp(unit), numbers, len(numbers), is_missing)
 
 
-def _of_buffer(pa: Any, kind: Any, data: Any, count: int) -> Any:
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+def _of_buffer(pa: Any, kind: Any, data: Any, count: int, is_missing: Any = None) -> Any:
+    """Return an Arrow array of values as they lie in memory; those that are missing are nulls."""
+    valid = None
+    if is_missing is not None and is_missing.any():
+        valid = pa.py_buffer(np.packbits(~is_missing, bitorder="little"))
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)])
 
 
 def _check_range(numbers: Index, least: int, most: int, row_size: int, flat: Any) -> None:

@@ -44,8 +44,11 @@ class PartFormat(Protocol):
 
     suffix: str
 
-    def encode(self, block: Block, size: int) -> tuple[Any, int]:
-        """Return the first `size` rows as `PartFile.add` takes them, and about how many bytes they have."""
+    def encode(self, block: Block, size: int, first_row: int) -> tuple[Any, int]:
+        """Return the first `size` rows as `PartFile.add` takes them, and about how many bytes they have.
+
+        The first is row `first_row` of all, for messages.
+        """
         ...
 
     def open(self, path: Path, first_row: int) -> PartFile:
@@ -179,7 +182,7 @@ class _Parts:
 
     def add(self, block: Block, size: int) -> int:
         """Write the first rows of a block; return about how many bytes they have."""
-        encoded, nbytes = self.kind.encode(block, size)
+        encoded, nbytes = self.kind.encode(block, size, self.row)
         done = 0
         while done < size:
             while self.row == self.end:

@@ -1,6 +1,8 @@
 """write(format="tfrecord"): a folder of TFRecord files with a tf.train.Example for each row."""
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from penstock.core.columns import Column, Fixed, Text
 from penstock.core.fields import Field
 from penstock.core.nest import field_names
 from penstock.core.rows import Node
-from penstock.core.spec import ArraySpec
+from penstock.core.spec import ArraySpec, dtype_name
+from penstock.errors import RangeError
 from penstock.io.failures import write_errors
 from penstock.memory import allocate_plain
 from penstock.sources.tfrecord.codec import ExampleCodec
@@ -22,6 +25,10 @@ from penstock.writers.job import Job
 from penstock.writers.parts import write_parts
 
 _LISTED = {"float32", "int64"}  # Dtypes that a list of a tf.train.Example holds unchanged.
+_ANY = 'or write format="npy", which holds every dtype.'
+_REFUSED = re.compile(
+    r"row (\d+) of feature '(.*)' (.*)\.", re.DOTALL
+)  # What the native encoder says.
 
 
 def write(job: Job) -> None:
@@ -42,10 +49,13 @@ class Encoder:
             )
         self.fields = node.fields
         names = field_names(node.structure)
-        features = [feature_of(field.spec) for field in node.fields]
+        _check_names(names)
+        features = [
+            _named_feature(name, field.spec) for name, field in zip(names, node.fields, strict=True)
+        ]
         self.codec = ExampleCodec(names, features)
 
-    def encode(self, block: Block, size: int) -> tuple[Any, int]:
+    def encode(self, block: Block, size: int, first_row: int) -> tuple[Any, int]:
         """Return the first `size` rows as framed records and where each begins and ends; and all their bytes."""
         columns = [
             _native_column(column, field, feature, size)
@@ -53,12 +63,72 @@ class Encoder:
                 block.columns, self.fields, self.codec.features, strict=True
             )
         ]
-        data, offsets = _native.example_encode(self.codec.plan, columns, size)
+        try:
+            data, offsets = _native.example_encode(self.codec.plan, columns, size)
+        except ValueError as error:
+            raise _refusal(error, first_row) from None
         return (data, offsets), data.nbytes
 
     def open(self, path: Path, first_row: int) -> "RecordFile":
         """Return a new file."""
         return RecordFile(path)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise if two fields have one name in a record, or one has a name that is none there."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"{names.count(name)} fields have the same name in a record, {name!r}: the keys of a nest are joined "
+                "by dots; rename one of them first with map."
+            )
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"names of features in a record are UTF-8, got {name!r}; rename it first with map."
+            ) from None
+
+
+def _named_feature(name: str, spec: ArraySpec) -> Feature:
+    try:
+        return feature_of(spec)
+    except TypeError:
+        raise TypeError(
+            f"field {name!r} is {dtype_name(spec.dtype)}, which a TFRecord does not hold; {_cure(spec)}"
+        ) from None
+
+
+def _cure(spec: ArraySpec) -> str:
+    """Return what to do about a dtype that records do not have."""
+    dtype = spec.numpy_dtype
+    if dtype.names is not None:
+        return f"make a dict of its columns with map, {_ANY}"
+    if dtype.kind in "US":
+        kind = "str" if dtype.kind == "U" else "bytes"
+        how = f"map({kind})" if not spec.shape else "map(lambda row: row.tolist())"
+        return f"make {kind} of any length of it with {how}, {_ANY}"
+    if dtype.kind in "mM":
+        return f'make numbers of it with map, row.astype("int64"), {_ANY}'
+    if dtype.kind == "c":
+        return f"map it to complex64 or complex128, {_ANY}"
+    if dtype.kind == "f":
+        return f"map it to float32 or float64, {_ANY}"
+    return f"make bytes of it with map(bytes), {_ANY}"
+
+
+def _refusal(error: ValueError, first_row: int) -> Exception:
+    """Return the error of a row that can't be encoded, with its number among all rows."""
+    found = _REFUSED.fullmatch(str(error))
+    if found is None:
+        return error
+    row, name, why = first_row + int(found[1]), found[2], found[3]
+    if why == "must be UTF-8":
+        return RangeError(
+            f"field {name!r} has, in row {row}, text that is no UTF-8 (a lone surrogate); encode it with map, "
+            'text.encode("utf-8", "surrogatepass"), and write bytes.'
+        )
+    return ValueError(f"row {row} of feature {name!r} {why}.")
 
 
 def feature_of(spec: ArraySpec) -> Feature:

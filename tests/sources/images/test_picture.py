@@ -26,6 +26,7 @@ LARGE = (4000, 4000)
     [
         ("a.png", "P", {}),
         ("a.png", "1", {}),
+        ("a.png", "I;16", {}),
         ("a.jpg", "L", {"progressive": True}),
         ("a.gif", "P", {}),
         ("a.tif", "L", {"compression": "tiff_deflate"}),

@@ -121,7 +121,7 @@ def test_bad_images_are_named_or_skipped(tmp_path, index):
     write(tmp_path / "a.tfrecord", files)
     ds = ps.from_tfrecord(tmp_path / "a.tfrecord", features((8, 8)), index=index)
     with pytest.raises(
-        ps.DataError, match=r"a\.tfrecord.*row 3.*feature 'image/encoded' holds an image"
+        ps.DataError, match=r"a\.tfrecord.*row 3.*feature 'image/encoded' holds a bad image"
     ):
         run(ds.batch(2))
     skipping = ds.with_options(on_error="skip")
@@ -141,6 +141,43 @@ def test_bad_images_are_named_or_skipped(tmp_path, index):
     for done, state in enumerate(states, start=2):
         # After the last one, the state is that of the next epoch.
         assert [int(label) for _, label in run(skipping, state=state)] == (good[done:] or good)
+
+
+def spoiled_png():
+    """Return a PNG whose pixels are what they were, and whose checksum of them is not."""
+    data = bytearray(image(pixels(0)))
+    end = data.index(b"IEND") - 4  # Before its length: the checksum of the pixels.
+    data[end - 4] ^= 255
+    return bytes(data)
+
+
+def spoiled_jpeg():
+    data = bytearray(image(pixels(0, 64, 64), "JPEG"))
+    data[-60:-10] = bytes(50)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("spoiled", [spoiled_png, spoiled_jpeg])
+def test_an_image_of_a_wrong_checksum_is_refused_in_the_words_of_records(tmp_path, spoiled):
+    write(tmp_path / "a.tfrecord", [[spoiled()]])
+    with pytest.raises(ps.DataError, match=r"holds a bad image: (a checksum|can't be)") as caught:
+        run(ps.from_tfrecord(tmp_path / "a.tfrecord", features()))
+    assert "from_tfrecord(..., verify=False) reads it as it is" in str(caught.value)
+    assert "on_error='skip' leaves such records out" in str(caught.value)
+    assert "from_files" not in str(caught.value)
+    # The cure works.
+    assert len(run(ps.from_tfrecord(tmp_path / "a.tfrecord", features(), verify=False))) == 1
+
+
+def test_what_is_no_image_in_a_record_is_told_nothing_of_endings(tmp_path):
+    write(tmp_path / "a.tfrecord", [[b"no image"]])
+    with pytest.raises(ps.DataError, match="bad image: can't be decoded: it is not BMP") as caught:
+        run(ps.from_tfrecord(tmp_path / "a.tfrecord", features()))
+    assert "ending" not in str(caught.value)
+    assert "on_error='skip'" in str(caught.value)
+    (tmp_path / "a.png").write_bytes(b"no image")
+    with pytest.raises(ps.DataError, match="give it the ending of what it is"):
+        run(ps.from_files(tmp_path / "a.png"))
 
 
 def test_an_image_that_claims_too_much_is_refused_by_name(tmp_path):

@@ -1,12 +1,13 @@
 """Remote files by URL, folder or glob."""
 
 import glob
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import AccessError, DataError, MissingFileError
+from penstock.io.local.listing import STORE_MARKS
 from penstock.io.location import Location, split_chain, without_secrets
 from penstock.io.remote import objects, s3
 from penstock.io.remote.reader import stat
@@ -86,22 +87,55 @@ async def _list_objects(
     if _is_glob(url):
         found = await _ask(session, url, policy, "glob", path, detail=True)
         await _check_folder(session, url, policy)
-        return [_locate(session, info) for info in found.values() if info["type"] == "file"]
+        return await _locate_all(session, found.values(), policy)
     info = await _ask(session, url, policy, "info", path)
     if info["type"] != "directory":
         return [objects.locate(url, info)]
-    if path.rstrip("/").endswith(".zarr"):
-        return [Location(url, 0, is_directory=True)]
-    depth = None if selection.recursive else 1
-    found = await _ask(session, url, policy, "find", path, maxdepth=depth, detail=True)
+    if _is_named_store(path):
+        return [await _store(session, url, policy)]
+    # With folders, since some are Zarr stores.
+    how = {} if selection.recursive else {"maxdepth": 1, "withdirs": True}
+    found = await _ask(session, url, policy, "find", path, detail=True, **how)
     names = {str(name).removeprefix(path).lstrip("/") for name in found}
     if UNFINISHED in names and WHOLE not in names:
         raise _unfinished(url)
-    return [
-        _locate(session, info)
-        for name, info in found.items()
-        if selection.takes(name.rpartition("/")[2])
+    if not names.isdisjoint(STORE_MARKS):
+        return [Location(url, 0, is_directory=True)]
+    taken = [one for name, one in found.items() if selection.takes(_last_name(name))]
+    return await _locate_all(session, taken, policy)
+
+
+def _last_name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _is_named_store(path: str) -> bool:
+    return path.rstrip("/").endswith(".zarr")
+
+
+async def _locate_all(
+    session: Session, found: Iterable[Mapping[str, Any]], policy: RetryPolicy
+) -> list[Location]:
+    """Return the files among what was found, and the folders that are Zarr stores by their names."""
+
+    def look(info: Mapping[str, Any]) -> Any:
+        return lambda: _store(session, str(session.fs.unstrip_protocol(info["name"])), policy)
+
+    infos = list(found)
+    stores = [
+        look(info)
+        for info in infos
+        if info["type"] == "directory" and _is_named_store(info["name"])
     ]
+    files = [_locate(session, info) for info in infos if info["type"] != "directory"]
+    return files + await gather_limited(stores, limit=_MAX_CONCURRENT)
+
+
+async def _store(session: Session, url: str, policy: RetryPolicy) -> Location:
+    """Return a Zarr store; raise if it was not written to its end. It is not listed: it may have many chunks."""
+    if await _is_there(session, url, policy, f"{url.rstrip('/')}/{UNFINISHED}"):
+        raise _unfinished(url)
+    return Location(url, 0, is_directory=True)
 
 
 async def _check_folder(session: Session, pattern: str, policy: RetryPolicy) -> None:
@@ -109,20 +143,22 @@ async def _check_folder(session: Session, pattern: str, policy: RetryPolicy) -> 
     folder = pattern.rpartition("/")[0]
     while _is_glob(folder):
         folder = folder.rpartition("/")[0]
-
-    async def is_there(name: str) -> bool:
-        try:
-            await _ask(session, pattern, policy, "info", session.strip(f"{folder}/{name}"))
-        except MissingFileError as error:
-            if s3.is_about_bucket(error):
-                raise
-            return False
-        except AccessError:  # Some may read objects, and not ask whether others are there.
-            return False
-        return True
-
-    if await is_there(UNFINISHED) and not await is_there(WHOLE):
+    is_begun = await _is_there(session, pattern, policy, f"{folder}/{UNFINISHED}")
+    if is_begun and not await _is_there(session, pattern, policy, f"{folder}/{WHOLE}"):
         raise _unfinished(folder)
+
+
+async def _is_there(session: Session, asked: str, policy: RetryPolicy, url: str) -> bool:
+    """Return whether there is an object, as far as this user may see; raise, of `asked`, if there is no bucket."""
+    try:
+        await _ask(session, asked, policy, "info", session.strip(url))
+    except MissingFileError as error:
+        if s3.is_about_bucket(error):
+            raise
+        return False
+    except AccessError:  # Some may read objects, and not ask whether others are there.
+        return False
+    return True
 
 
 def is_remote_folder(url: str, storage_options: Mapping[str, Any]) -> bool:

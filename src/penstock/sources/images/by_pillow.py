@@ -1,6 +1,7 @@
 """Images that Pillow decodes, as what their names say; how many bytes that takes is known before it begins."""
 
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from penstock.io.seekable import PAGES_NBYTES, SeekableFile
 from penstock.io.sizes import READ_NBYTES
 from penstock.sources.images.picture import (
     HEAD_NBYTES,
+    UNVERIFIED,
     Picture,
     too_few_bytes,
     too_much_before_pixels,
@@ -41,6 +43,9 @@ _MOST_PIXELS_A_BYTE = {"PNG": 8 * 1032, "GIF": 4096, "JPEG": 1 << 14}
 # Tags of TIFF.
 _WIDTH, _LENGTH, _TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 256, 257, 322, 323, 278
 _SAMPLES, _BITS, _ORIENTATION = 277, 258, 274
+_PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0
+# Modes of grey pixels of up to 16 bits, which Pillow would clip to 8, not scale.
+_DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
 # Pillow turns a TIFF as its tag says. By this, in Pillow's words, it is turned back.
 _TURNED_BACK = {
     2: "FLIP_LEFT_RIGHT",
@@ -104,6 +109,7 @@ class PillowPicture(Picture):
         return image
 
     def _measure(self, image: Any) -> None:
+        self._check_depth(image)
         self.width, self.height = _stored_size(image)
         self.check_pixels(self.width, self.height)
         tile = self._tile_of(image)
@@ -122,6 +128,17 @@ class PillowPicture(Picture):
             self._decoded_size = image.size
         self.nbytes = scans + self._decoding_nbytes(image, tile)
         self._check_is_whole(image)
+
+    def _check_depth(self, image: Any) -> None:
+        """Raise if it can't be known which of its numbers are black and white."""
+        what = _unscaled(image)
+        if what:
+            raise DataError(
+                f"holds {what}, of which it is not known what is black and what is white",
+                file=str(self.location),
+                cure="Scale them to 0 to 255 and save 8 bits, or write the numbers to a .npy file, which is read "
+                "as it is.",
+            )
 
     def _check_is_whole(self, image: Any) -> None:
         """Raise if the file has too few bytes for the pixels that it claims: it is damaged, or cut off."""
@@ -179,15 +196,14 @@ class PillowPicture(Picture):
         size = self.height / self._divisor, self.width / self._divisor
         rows = _PIECE_PIXELS // image.width - _reach(image.height, len(out))
         count = max(1, rows * len(out) // image.height)
+        grey = _deep_grey(image)
         for at in range(0, len(out), count):
             part = out[at : at + count]
             first, stop = _native.rows_to_resize(image.height, size[0], at, len(part), len(out))
             piece = image
             if (first, stop) != (0, image.height):
                 piece = image.crop((0, first, image.width, stop))
-            if piece.mode != "RGB":
-                piece = piece.convert("RGB")
-            _native.resize(np.asarray(piece), first, image.height, size, part, at, len(out))
+            _native.resize(_rgb(piece, grey), first, image.height, size, part, at, len(out))
 
     def _tile_of(self, image: Any) -> tuple[int, int]:
         """Return width and height of what is decoded at once: a tile of a TIFF may be larger than the image."""
@@ -206,14 +222,16 @@ class PillowPicture(Picture):
             return error
         # Pillow's message would name our file object, not the file.
         kinds = " or ".join(formats_of(self.location))
+        cures = "leave it out, or copy it again."
+        if self.location.suffix in _PILLOW_FORMATS:
+            cures = "leave it out, copy it again, or give it the ending of what it is."
         why = str(error) or type(error).__name__
         if isinstance(error, SyntaxError) and "cannot identify" in why:
             why = f"it is not {kinds}"
         return DataError(
             f"can't be decoded: {why}",
             file=str(self.location),
-            cure="It may be damaged or cut off, or another kind of file: leave it out, copy it again, or give it "
-            "the ending of what it is.",
+            cure=f"It may be damaged or cut off, or another kind of file: {cures}",
         )
 
 
@@ -240,7 +258,7 @@ class _Counted(SeekableFile):
             raise DataError(
                 "a checksum of its pixels is wrong: they are not what was written",
                 file=str(self._location),
-                cure="Copy it again from its original; from_files(..., verify=False) reads it as it is.",
+                cure=f"Copy it again from its original; {UNVERIFIED} reads it as it is.",
             )
 
     def readinto(self, buffer: Any) -> int:
@@ -293,6 +311,46 @@ def _way_back(image: Any) -> str | None:
     return (
         _TURNED_BACK.get(image.getexif().get(_ORIENTATION, 1)) if image.format == "TIFF" else None
     )
+
+
+def _unscaled(image: Any) -> str:
+    """Return what the numbers of an image are that have no known range; '' for pixels."""
+    if image.mode == "F":
+        return "floats"
+    # Older Pillows open grey PNGs of 16 bits as "I".
+    return (
+        "signed integers, or ones of 32 bits" if image.mode == "I" and image.format != "PNG" else ""
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _DeepGrey:
+    """Grey pixels of more than 8 bits: the high 8 are taken, as tf.io.decode_image does."""
+
+    shift: int
+    is_inverted: bool
+
+
+def _deep_grey(image: Any) -> _DeepGrey | None:
+    """Return how a grey image of more than 8 bits becomes one of 8; None for all other images."""
+    if image.mode not in (*_DEEP_GREY, "I"):
+        return None
+    if image.format != "TIFF":
+        return _DeepGrey(8, is_inverted=False)
+    bits = int(image.tag_v2.get(_BITS, (16,))[0])  # Or 12.
+    return _DeepGrey(bits - 8, is_inverted=image.tag_v2.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
+
+
+def _rgb(piece: Any, grey: _DeepGrey | None) -> Array:
+    """Return a piece of an image as an array of three colours."""
+    if grey is None:
+        return np.asarray(piece if piece.mode == "RGB" else piece.convert("RGB"))
+    pixels: Array = np.empty((piece.height, piece.width, 1), np.uint8)
+    deep = np.asarray(piece)[:, :, np.newaxis]
+    np.right_shift(deep, grey.shift, out=pixels, casting="unsafe")
+    if grey.is_inverted:
+        np.invert(pixels, out=pixels)
+    return np.repeat(pixels, 3, axis=2)
 
 
 def rgb_nbytes(width: int, height: int, out_height: int) -> int:

@@ -16,6 +16,7 @@ from penstock.sources.images.by_pillow import PillowPicture, most_pixels_a_byte,
 from penstock.sources.images.jpeg_header import JpegHeader, jpeg_header
 from penstock.sources.images.picture import (
     HEAD_NBYTES,
+    UNVERIFIED,
     Picture,
     too_few_bytes,
     too_much_before_pixels,
@@ -83,7 +84,7 @@ class JpegPicture(Picture):
                     f"can't be decoded: {why}",
                     file=str(self.location),
                     cure="It may be damaged or cut off: leave it out, or copy it again; "
-                    "from_files(..., verify=False) reads it as it is, if it is not cut off.",
+                    f"{UNVERIFIED} reads it as it is, if it is not cut off.",
                 ) from error
             # It warned of what does no harm, or gave up, and Pillow then says why.
             with PillowPicture(self.location, self.size, verify=self.verify) as other:

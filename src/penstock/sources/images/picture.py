@@ -13,10 +13,13 @@ RULES = "as stored, 8 bits, triangle"
 """What the pixels of a file are. It is in the fingerprint, and changes with them: older states are refused then.
 
 The decoder follows from the format: `jpeg.py` says which JPEG libjpeg-turbo decodes, and Pillow decodes all else.
-Pixels are as they are stored: what EXIF says of turning them is not followed, in any format. Colours of more than 8
-bits, grey, palettes and CMYK become RGB as Pillow has it, and transparency is left out. A size is reached by weights
-that form a triangle as wide as what a new pixel stands for (`src/native/resize.cpp`), so that no old one is skipped.
+Pixels are as they are stored: what EXIF says of turning them is not followed, in any format. Of pixels of more than 8
+bits the high 8 are taken. Grey, palettes and CMYK become RGB as Pillow has it, and transparency is left out. A size is
+reached by weights that form a triangle as wide as what a new pixel stands for (`src/native/resize.cpp`), so that no old
+one is skipped.
 """
+UNVERIFIED = "from_files(..., verify=False)"
+"""What reads an image whose checksum is wrong; for images in records, they name another call."""
 _MOST_PIXELS = 1 << 28  # An image that claims more is an attack, or needs another tool.
 _REDUCTIONS = (8, 4, 2)  # What a JPEG can be divided by while it is decoded.
 _ROOM_TO_REDUCE = (

@@ -14,6 +14,7 @@ from penstock.io.inner import in_memory
 from penstock.io.reader import Bytes
 from penstock.sources.images.decoders import open_picture, require_decoders
 from penstock.sources.images.in_blocks import decode_picture
+from penstock.sources.images.picture import UNVERIFIED
 from penstock.sources.reading.parts import BAD
 from penstock.sources.tfrecord.features import ImageFeature
 
@@ -85,10 +86,8 @@ class RecordImages:
         try:
             decode_picture(image, size, spec, sink, slot, context, verify=self.verify)
         except BAD as error:
-            problem = getattr(error, "problem", str(error))
-            cure = getattr(error, "cure", "")
-            text = f"{name} holds an image that {problem}"
-            raise DataError(text, file=file, offset=start, row=row, cure=cure) from error
+            text = f"{name} holds a bad image: {getattr(error, 'problem', error)}"
+            raise DataError(text, file=file, offset=start, row=row, cure=_cure(error)) from error
 
     def bad(
         self,
@@ -112,6 +111,12 @@ class RecordImages:
                     error.__cause__ = None  # Its frames would keep the block alive.
                     errors[record] = error.with_traceback(None)
         return [errors[record] for record in sorted(errors)]
+
+
+def _cure(error: Exception) -> str:
+    """Return the cure of an image file in the words of records."""
+    cure = str(getattr(error, "cure", "")).replace(UNVERIFIED, "from_tfrecord(..., verify=False)")
+    return f"{cure} on_error='skip' leaves such records out.".lstrip()
 
 
 def _files(parts: Any) -> Iterator[Bytes]:
