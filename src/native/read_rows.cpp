@@ -16,8 +16,8 @@
 namespace penstock {
 namespace {
 
-// Reading over a gap of this size costs less than another call to the system.
-constexpr int64_t kGapNbytes = 8 << 10;
+// Reading over a gap of this size costs less than another trip to the disk: as in read.cpp.
+constexpr int64_t kGapNbytes = 64 << 10;
 // A range of its own in a call to the system costs 20 ns, which is what a copy of this many bytes takes.
 constexpr int64_t kRunNbytes = 1 << 10;
 constexpr int kMaxRanges = 1024;  // What one call takes, on all systems that are common.
@@ -34,7 +34,7 @@ class Picking {
         offset_(offset),
         first_slot_(first_slot),
         width_(gather.row_nbytes),
-        gap_(std::max<int64_t>(1, kGapNbytes / width_)),
+        gap_(kGapNbytes / width_),
         room_(room_of_thread()),
         gather_(gather) {
     gather_.source = room_;
@@ -140,7 +140,7 @@ class Picking {
       int64_t found = 0;
       for (; found < kRowsAtOnce && done + found < count; ++found) {
         const int64_t row = found == 0 ? first : rows[done + found];
-        if (found > 0 && (row < last || row - last > gap_ || row - first >= most)) break;
+        if (found > 0 && (row < last || row - last > gap_ + 1 || row - first >= most)) break;
         near[found] = row - first;
         last = row;
       }
@@ -161,7 +161,7 @@ class Picking {
   const int64_t offset_;
   const int64_t first_slot_;  // Where no slots are given.
   const int64_t width_;
-  const int64_t gap_;  // Rows.
+  const int64_t gap_;  // Rows between two others.
   uint8_t* const room_;
   Gather gather_;
 };

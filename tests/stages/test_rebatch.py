@@ -85,7 +85,7 @@ def test_ranks_share_the_new_batches():
 
 
 def test_what_has_no_batches_is_refused():
-    with pytest.raises(ValueError, match="unbatch needs a first axis"):
+    with pytest.raises(ValueError, match=r"rebatch needs batches.*write \.batch\(2\)"):
         ps.from_arrays(np.arange(4)).rebatch(2)
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         ps.from_arrays(np.zeros((4, 2))).rebatch(0)
