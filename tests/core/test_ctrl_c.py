@@ -35,8 +35,10 @@ class Gate:
         threading.Event().wait(
             0.2
         )  # By now the main thread waits, too; if not, it is struck all the same.
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        self.is_open.wait(SECONDS)
+        for _ in range(3):  # One that strikes just before a wait begins does not end it.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            if self.is_open.wait(SECONDS):
+                return
         self.is_open.set()
 
     def __call__(self, x: Any) -> Any:

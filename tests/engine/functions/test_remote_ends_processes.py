@@ -111,17 +111,21 @@ def test_ctrl_c_while_it_waits_for_a_batch_ends_the_processes(threads, tmp_path)
             gate.read_text()  # For ever: nobody writes.
         return x
 
-    found = []
+    found, is_over = [], threading.Event()
 
     def strike():
         found.append(int(gate.read_text()))
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        # One that strikes just before the main thread begins to wait for a lock does not wake it: it strikes again.
+        while not is_over.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            is_over.wait(PATIENCE_SECONDS)
 
     striker = threading.Thread(target=strike)
     striker.start()
     with pytest.raises(KeyboardInterrupt):
         for _ in rows(tell, threads=threads):
             pass
+    is_over.set()
     striker.join()
     assert is_gone(found[0])
 
