@@ -8,8 +8,6 @@
 #endif
 
 #include "buffer.h"
-#include "jobs.h"
-#include "open_file.h"
 #include "utf8.h"
 
 namespace penstock {
@@ -17,7 +15,6 @@ namespace {
 
 constexpr int64_t kWidth = 64;
 constexpr int64_t kNumBuckets = 512;
-constexpr int64_t kMaxLines = int64_t{1} << 62;
 constexpr int64_t kHasQuotes = 1;
 constexpr int64_t kHasHex = 2;
 constexpr int64_t kHasNan = 4;
@@ -281,121 +278,6 @@ int64_t split_lines(nb::handle data_object, int separator, int quote, nb::handle
   return count;
 }
 
-// Copies lines from `first` on without their ends, as many as there is room for offsets.
-struct LineCopy {
-  LineCopy(const Buffer& out, const Buffer& offsets, int64_t first)
-      : to(out.data<uint8_t>()), room(out.size(0)), edges(offsets.data<int64_t>()), wanted(offsets.size(0) - 1), first(first) {
-    if (wanted < 0) raise_value_error("offsets must have room for one more than the lines.");
-    if (first < 0 || first > kMaxLines - wanted) {
-      raise_value_error("first must be 0 or more, and below 2**62, got " + std::to_string(first) + ".");
-    }
-    edges[0] = 0;
-  }
-
-  // Returns false if there is no room for their bytes.
-  bool add(const uint8_t* bytes, int64_t size) {
-    bool has_room = true;
-    Facts facts;
-    each_record(bytes, size, {false, 0, 0}, true, facts, [&](int64_t, int64_t start, int64_t end) {
-      const int64_t line = count++ - first;
-      if (line < 0 || line >= wanted) return true;
-      const int64_t length = end - start - (end > start && bytes[end - 1] == '\r' ? 1 : 0);
-      if (length > room - copied) return has_room = false;
-      std::memcpy(to + copied, bytes + start, static_cast<size_t>(length));
-      copied += length;
-      edges[line + 1] = copied;
-      return true;
-    });
-    return has_room;
-  }
-
-  uint8_t* const to;
-  const int64_t room;
-  int64_t* const edges;
-  const int64_t wanted;
-  const int64_t first;
-  int64_t count = 0;
-  int64_t copied = 0;
-};
-
-// Returns how many lines there are (-1 if there is no room for those that are wanted), how many bytes were copied, and whether
-// all of the text is UTF-8. One call for all of it: between two, a thread waits for the interpreter lock.
-nb::tuple copy_lines(nb::handle text_object, int64_t first, nb::handle out_object, nb::handle offsets_object) {
-  const Buffer text(text_object, "text", Element::kUint8, 1, Access::kRead);
-  const Buffer out(out_object, "out", Element::kUint8, 1, Access::kWrite);
-  const Buffer offsets(offsets_object, "offsets", Element::kInt64, 1, Access::kWrite);
-  LineCopy copy(out, offsets, first);
-  if (may_share_memory(text, out)) raise_value_error("out must be apart from the text.");
-  bool has_room = true;
-  bool is_valid = false;
-  {
-    nb::gil_scoped_release release;
-    has_room = copy.add(text.data<const uint8_t>(), text.size(0));
-    is_valid = check_utf8(text.data<const uint8_t>(), text.size(0));
-  }
-  return nb::make_tuple(has_room ? copy.count : -1, copy.copied, is_valid);
-}
-
-// The same for lines of a file that is read through the page cache, as many at a time as fit into a room: bytes that were
-// just read are still in the core's own cache. It fails if a line is not UTF-8, is too long, or can't be read.
-class LineWork : public Runnable {
- public:
-  LineWork(int fd, int64_t offset, int64_t nbytes, int64_t num_lines, int64_t first, nb::handle out, nb::handle offsets)
-      : file_(fd),
-        offset_(offset),
-        nbytes_(nbytes),
-        num_lines_(num_lines),
-        out_(out, "out", Element::kUint8, 1, Access::kWrite),
-        offsets_(offsets, "offsets", Element::kInt64, 1, Access::kWrite),
-        copy_(out_, offsets_, first) {
-    if (offset < 0 || nbytes < 0) raise_value_error("offset and nbytes must be at least 0.");
-  }
-
-  bool run() override {
-    const int64_t started = nanoseconds(CLOCK_MONOTONIC);
-    const int64_t on_core = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
-    const bool is_good = file_.is_open() && read_all() && copy_.count == num_lines_;
-    gather_ns = nanoseconds(CLOCK_MONOTONIC) - started;
-    core_ns = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - on_core;
-    return is_good;
-  }
-
- private:
-  bool read_all() {
-    uint8_t* const bytes = room_of_thread();
-    int64_t held = 0;  // Of a line whose end is still to come.
-    int64_t left = nbytes_;
-    while (left > 0) {
-      const int64_t part = std::min(left, kRoomNbytes - held);
-      if (part == 0 || !file_.read(bytes + held, part, offset_ + nbytes_ - left)) return false;
-      left -= part;
-      const int64_t size = held + part;
-      int64_t whole = size;
-      if (left > 0) {
-        const void* const end = memrchr(bytes, '\n', static_cast<size_t>(size));
-        whole = end == nullptr ? 0 : static_cast<const uint8_t*>(end) + 1 - bytes;
-      }
-      if (!copy_.add(bytes, whole) || !check_utf8(bytes, whole)) return false;
-      held = size - whole;
-      std::memmove(bytes, bytes + whole, static_cast<size_t>(held));
-    }
-    return true;
-  }
-
-  OpenFile file_;
-  const int64_t offset_;
-  const int64_t nbytes_;
-  const int64_t num_lines_;
-  Buffer out_;
-  Buffer offsets_;
-  LineCopy copy_;
-};
-
-Job* line_job(int fd, int64_t offset, int64_t nbytes, int64_t num_lines, int64_t first, nb::handle out,
-              nb::handle offsets) {
-  return new Job(std::make_unique<LineWork>(fd, offset, nbytes, num_lines, first, out, offsets), num_lines);
-}
-
 enum State : int { kFieldStart = 0, kInField = 1, kInQuotes = 2, kAfterQuote = 3 };
 
 // Byte by byte, so that text can come in pieces that end anywhere.
@@ -445,11 +327,6 @@ void bind_lines(nb::module_& m) {
         nb::arg("is_last"), nb::arg("ends"), nb::arg("rows"), nb::arg("lengths"), "Find runs of whole records.");
   m.def("split_lines", &split_lines, nb::arg("data"), nb::arg("separator"), nb::arg("quote"), nb::arg("starts"),
         nb::arg("stops"), "Find where each record begins and ends.");
-  m.def("copy_lines", &copy_lines, nb::arg("text"), nb::arg("first"), nb::arg("out"), nb::arg("offsets"),
-        "Copy lines without their ends.");
-  m.def("line_job", &line_job, nb::arg("fd"), nb::arg("offset"), nb::arg("nbytes"), nb::arg("num_lines"), nb::arg("first"),
-        nb::arg("out"), nb::arg("offsets"), nb::rv_policy::take_ownership,
-        "Return the job that copies lines of a file without their ends.");
   m.def("line_ends", &line_ends, nb::arg("data"), nb::arg("separator"), nb::arg("quote"), nb::arg("state"),
         "Find line feeds that are not between quotes.");
   m.def("is_utf8", &is_utf8, nb::arg("data"), "Return whether bytes are UTF-8.");

@@ -20,6 +20,7 @@ void bind_array_table(nanobind::module_& m);
 void bind_inflate(nanobind::module_& m);
 void bind_hdf5_filters(nanobind::module_& m);
 void bind_lines(nanobind::module_& m);
+void bind_line_copy(nanobind::module_& m);
 void bind_text_objects(nanobind::module_& m);
 void bind_first_fit(nanobind::module_& m);
 }  // namespace penstock
@@ -46,6 +47,7 @@ NB_MODULE(_native, m) {
   penstock::bind_inflate(m);
   penstock::bind_hdf5_filters(m);
   penstock::bind_lines(m);
+  penstock::bind_line_copy(m);
   penstock::bind_text_objects(m);
   penstock::bind_first_fit(m);
 }

@@ -111,8 +111,9 @@ class TextSlices {
     stops_.assign(stops.data<const int64_t>(), stops.data<const int64_t>() + stops.size(0));
   }
 
+  bool is_at_end() const { return at_ == starts_.size(); }
+
   nb::object next() {
-    if (at_ == starts_.size()) throw nb::stop_iteration();
     const size_t mine = at_++;  // First: the collector may run below, and another thread then.
     return column_.objects(starts_[mine], stops_[mine]);
   }
@@ -124,17 +125,39 @@ class TextSlices {
   size_t at_ = 0;
 };
 
+// Python calls it as it is: a method `__next__` would be looked up, and its arguments unpacked, for every batch.
+PyObject* next_slice(PyObject* self) noexcept {
+  if (!nb::inst_ready(self)) {
+    PyErr_SetString(PyExc_TypeError, "TextSlices was not initialised.");
+    return nullptr;
+  }
+  auto* const slices = nb::inst_ptr<TextSlices>(self);
+  if (slices->is_at_end()) return nullptr;
+  try {
+    return slices->next().release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  }
+  return nullptr;
+}
+
+PyType_Slot slice_slots[] = {
+    {Py_tp_iter, reinterpret_cast<void*>(&PyObject_SelfIter)},
+    {Py_tp_iternext, reinterpret_cast<void*>(&next_slice)},
+    {0, nullptr},
+};
+
 }  // namespace
 
 void bind_text_objects(nb::module_& m) {
   if (import_numpy() != 0) throw nb::python_error();
   m.def("text_objects", &text_objects, nb::arg("data"), nb::arg("offsets"), nb::arg("start"), nb::arg("stop"),
         nb::arg("is_str"), "Return rows of text as an array of objects.");
-  nb::class_<TextSlices>(m, "TextSlices", "An iterator over rows of text, several at a time.")
+  nb::class_<TextSlices>(m, "TextSlices", nb::type_slots(slice_slots), "An iterator over rows of text, several at a time.")
       .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, bool>(), nb::arg("data"), nb::arg("offsets"),
-           nb::arg("starts"), nb::arg("stops"), nb::arg("is_str"))
-      .def("__iter__", [](nb::handle self) { return self; })
-      .def("__next__", &TextSlices::next);
+           nb::arg("starts"), nb::arg("stops"), nb::arg("is_str"));
 }
 
 }  // namespace penstock
