@@ -36,8 +36,12 @@ class Pass:
         is_recorded: bool = False,
         data: Resident | None = None,
         by_number: bool = False,
+        stream: Stream | None = None,
     ) -> None:
-        """Open it; rows of `data` are gathered on the device, or, with `by_number`, only their numbers are yielded."""
+        """Open it, unless its `stream` is open.
+
+        Rows of `data` are gathered on the device, or, with `by_number`, only their numbers are yielded.
+        """
         self._source = source
         self._prepare = prepare
         self._begin = begin
@@ -49,7 +53,7 @@ class Pass:
         self._is_recorded = is_recorded and not self._has_random_access
         self._skipped = begin.element
         """Batches of the epoch being read that lie before the first one of the pass."""
-        self.stream: Epoch | None = self._open(begin)
+        self.stream: Epoch | None = self._open(begin) if stream is None else stream
         self.epoch = begin.epoch
         self._states: deque[tuple[int, State]] = deque()
         self.handed = 0

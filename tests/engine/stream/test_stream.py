@@ -199,3 +199,24 @@ def test_each_batch_goes_to_one_of_the_threads_that_share_a_stream(make, threads
     # Each of them gets its batches in the order of the stream.
     place = {one: number for number, one in enumerate(expected)}
     assert all(mine == sorted(mine, key=place.__getitem__) for mine in found)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["files", "no rows", "memory", "flow", "map"])
+def test_a_stream_that_begins_early_gives_the_same_batches(tmp_path, kind, threads):
+    np.save(tmp_path / "x.npy", X)
+    ds = ps.from_files(tmp_path / "x.npy") if kind != "memory" else ps.from_arrays(X)
+    ds = {"flow": lambda: ds.filter(lambda x: x[0] > 9), "no rows": lambda: ds.take(0)}.get(
+        kind, lambda: ds
+    )()
+    ds = ds.map(lambda x: x + 1) if kind == "map" else ds
+    ds = ds.shuffle(seed=3).batch(7).with_options(threads=threads)
+    expected = [batch.tolist() for batch in ds.stream(epoch=2)]
+    with ds.stream(epoch=2) as stream:
+        stream.begin()
+        assert stream.report().num_elements == 0
+        assert stream.state() == ds.stream(epoch=2).state()
+        assert [batch.tolist() for batch in stream] == expected
+    with ds.stream() as stream:
+        stream.begin()  # And is closed before it was read.
+    assert stream.is_closed

@@ -215,6 +215,13 @@ class Engine:
             retries=plan.retries,
         )
 
+    def begin(self) -> None:
+        """Have threads make the first blocks, if they read them from storage; nobody waits for them."""
+        flow = self._plan.flow
+        if self.threads is not None and isinstance(flow, Segment) and not flow.rows.is_in_memory:
+            self.threads.begins = True
+            next(self.parcels)
+
     def next_parcel(self) -> tuple[Parcel | None, float]:
         """Return the next parcel, and the seconds it was waited for."""
         started = perf_counter()

@@ -133,6 +133,15 @@ class Stream(Closing):
             self.close()
             raise
 
+    def begin(self) -> None:
+        """Begin to read ahead before the first batch is asked for, where rows are read from storage."""
+        self._in_turn(self._engine.begin)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is another process's."""
+        return self._is_closed
+
     def _advance(self, elements: Iterator[Any]) -> None:
         """Go on to the parcel after that of `elements`, or raise StopIteration."""
         if self._elements is not elements:

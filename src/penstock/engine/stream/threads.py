@@ -48,6 +48,8 @@ class Threads(Executor):
         self._is_closing = False
         self._jobs = Jobs()
         """What threads serve: native jobs, and calls, each of which is a task in `_tasks`."""
+        self.begins = False
+        """Whether the next loop over results yields None once, as soon as its first tasks are begun: `Engine.begin`."""
         self.made_here = 0
         """Bytes of blocks that the consumer itself makes before the threads are started: see `_made_here`."""
         self._is_begun = False
@@ -155,6 +157,7 @@ class Threads(Executor):
         source = iter(inputs)
         spare: deque[In] = deque()
         is_ended = False
+        begins, self.begins = self.begins, False
         try:
             yield from self._made_here(make, source, nbytes, spare)
             while True:
@@ -180,6 +183,9 @@ class Threads(Executor):
                         break
                     self._begin()
                     pending.append(begin(spare.popleft(), cost))
+                if begins:
+                    begins = False
+                    yield None
                 if not pending:
                     return
                 # Not through a variable: it would keep the block alive while the consumer has it.

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.calls import Role
+from penstock.feeds.keras.head_start import HeadStart
 from penstock.feeds.passes import Pass
 
 
@@ -29,6 +30,8 @@ class Reader:
         """Whether the call of Keras that it belongs to has ended."""
         self.on_outputs: Callable[[Any], None] | None = None
         """Called with the outputs of `predict`, a nest of lists of batches, once it has all of them."""
+        self.head_start: HeadStart | None = None
+        """What the model is built beside; the epoch takes it, and closes it if it begins elsewhere."""
         self._pass: Pass | None = None
         self._lives: weakref.WeakSet[Any] = weakref.WeakSet()
         self.live_as_long_as(owner)
@@ -102,6 +105,8 @@ class Reader:
         """Close the pass, and let go of what the epoch iterator holds: it refers to itself, through its generator."""
         self.is_over = True
         self.close()
+        if self.head_start is not None:
+            self.head_start.close()
         owner = self.owner
         if owner is not None:
             owner._epoch_iterator = None  # noqa: SLF001  # as its reset() does

@@ -15,7 +15,9 @@ from penstock.core.state import State
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.epoch_iterators import Reader
+from penstock.feeds.keras.head_start import HeadStart
 from penstock.feeds.passes import Pass
+from penstock.outlets import Outlets
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Epochs:
         self._begun = Begun()
         self._uncounted: Pass | None = None
         """A pass that no epoch was begun for: one more epoch if it was read to its end, else a probe."""
+        self._head_start: HeadStart | None = None
         self.resume: Resume | None = None
         self.num_skipped = 0
         """Batches that `skip` goes past, from wherever the next epoch of `fit` begins."""
@@ -131,6 +134,18 @@ class Epochs:
         if reader is not None and not reader.role.is_continued:
             reader.close()
 
+    def start_early(self, source: Outlets) -> None:
+        """Begin to read what `fit` will read first, if a model is built for it and the rows are on storage."""
+        reader = self._begun.reader
+        if reader is None or reader.role.call != "fit" or not HeadStart.helps(source):
+            return
+        self._end_head_start()
+        self._head_start = reader.head_start = HeadStart(source, self.next())
+
+    def _end_head_start(self) -> None:
+        if self._head_start is not None:
+            self._head_start.close()
+
     def now(self) -> Begun:
         """Return what is read for: as noted last, unless that call of Keras is over."""
         if self._begun.reader is not None and self._begun.reader.is_over:
@@ -139,6 +154,8 @@ class Epochs:
 
     def open(self, make: Callable[..., Pass], begun: Begun, *, is_recorded: bool) -> Pass:
         """Return the pass that `make` makes for what has begun."""
+        if begun.call in ("build", "evaluate", "predict"):
+            self._end_head_start()  # It has memory that these need.
         if begun.call == "build":
             reading = make(begin=self.next())
         elif begun.call in ("evaluate", "predict"):
@@ -157,7 +174,11 @@ class Epochs:
             self.resume, self.training = None, self._uncounted
         self._uncounted = None
         is_continued = begun.role is not None and begun.role.is_continued
-        reading = make(begin=self.next(), is_continued=is_continued, is_recorded=is_recorded)
+        begin = self.next()
+        stream = None if self._head_start is None else self._head_start.take(begin)
+        reading = make(
+            begin=begin, is_continued=is_continued, is_recorded=is_recorded, stream=stream
+        )
         if begun.is_unread:
             begun.is_unread = False
             self.resume, self.training = None, reading
@@ -168,6 +189,7 @@ class Epochs:
 
     def close(self) -> None:
         """Close all that is being read."""
+        self._end_head_start()
         for reader in list(self._readers.values()):
             reader.close()
         for reading in (self.training, self._uncounted):

@@ -408,6 +408,8 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             return
         blanks = self._blanks(begun, converter)
         if blanks is not None:
+            if self._home.chosen.data is None and not is_streamed:
+                self._epochs.start_early(self.source)
             yield from blanks
             return
         # A pass is closed before its batch is handed out: nobody would tell if the build of the model failed. One batch

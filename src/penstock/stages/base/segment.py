@@ -55,9 +55,18 @@ class Segment(Flow):
             took(span, block, perf_counter() - started)
             return Parcel(block, size, partial(advance, span[0]))
 
+        costs: dict[int, int] = {}
+
         def nbytes(span: tuple[int, int]) -> int:
             size = span[1] - span[0]
-            return self.rows.block_nbytes(size) + self.rows.staging_nbytes(size)
+            if size in costs:
+                return costs[size]
+            cost = self.rows.block_nbytes(size) + self.rows.staging_nbytes(size)
+            if not is_varying:
+                costs[size] = (
+                    cost  # Nearly all blocks have one size: the chain is asked once for it.
+                )
+            return cost
 
         spans = pace.spans(cursor_row(self, cursor, self.rows.num_rows), self.rows.num_rows)
         route = self.rows.route(context.epoch)
