@@ -20,7 +20,12 @@ import penstock as ps
 
 ROUNDS = 5
 NUM_ROWS = 400_000
-SHAPES = {"4 bytes": ("f4", 1), "32 bytes": ("f4", 8), "256 bytes": ("f4", 64), "784 bytes": ("u1", 784)}
+SHAPES = {
+    "4 bytes": ("f4", 1),
+    "32 bytes": ("f4", 8),
+    "256 bytes": ("f4", 64),
+    "784 bytes": ("u1", 784),
+}
 
 
 def layouts(x: np.ndarray, folder: Path) -> Iterator[tuple[str, ps.Dataset]]:

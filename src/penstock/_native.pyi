@@ -380,12 +380,20 @@ def read_rows(
     out: npt.NDArray[np.uint8],
     at: npt.NDArray[np.int64] | None = None,
     first_slot: int = 0,
+    *,
+    stretches: npt.NDArray[np.int64] | None = None,
+    cells_start: int = 0,
+    cell_nbytes: int = 0,
+    sums: npt.NDArray[np.uint32] | None = None,
 ) -> bool:
     """Read rows of one size, which lie from `offset` of a file on, to slots of `out`, as in `gather`.
 
     Row j goes to slot `at[j]`, or to `first_slot + j` if there is no `at`.
 
-    Rows that ascend are read together with those between them. They have 1 byte to 256 KB.
+    Rows that ascend are read together with those between them. They have 1 byte to 256 KB. With `stretches`, each a
+    first row and a length, all rows of these are read, and `rows` must ascend within them, stretch after stretch. Then
+    `sums` gets the CRC32C of each piece that cells of the file cut them into: cells have `cell_nbytes` bytes, from
+    `cells_start` on.
 
     Returns:
         Whether all could be read. If not, some slots are filled.

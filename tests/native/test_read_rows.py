@@ -1,7 +1,9 @@
+import itertools
 import os
 import tempfile
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given
@@ -76,6 +78,72 @@ def test_rows_are_read_as_numpy_picks_them_and_nothing_else_is_written(read, lea
     with Opened(source, lead) as fd:
         assert _native.read_rows(fd, lead, rows, out, at)
     np.testing.assert_array_equal(whole, expected)
+
+
+@given(reads(), st.sampled_from([0, 1, 128]), st.data())
+def test_stretches_of_rows_have_the_checksums_of_their_pieces(read, lead, data):
+    source, rows, whole, out, at = read
+    width = out.shape[2]
+    rows = np.sort(rows)
+    gap = data.draw(st.sampled_from([1, 3, 50, 1 << 20]))
+    cuts = np.flatnonzero(np.diff(rows) > gap) + 1
+    parts = np.split(rows, cuts) if len(rows) else []
+    stretches = [[int(part[0]), int(part[-1]) + 1 - int(part[0])] for part in parts]
+    # Cells may begin before the rows do.
+    cell = data.draw(st.sampled_from([1, 7, 4096, 100_000])) * width
+    if cell // width == 1 and len(source) * width > 1 << 20:
+        cell *= 100
+    start = lead - data.draw(st.integers(0, 5)) * width
+    text = b"\xaa" * lead + source.tobytes()
+    expected = []
+    for first, length in stretches:
+        begin, stop = lead + first * width, lead + (first + length) * width
+        edges = [begin, *range(begin + cell - (begin - start) % cell, stop, cell), stop]
+        expected += [google_crc32c.value(text[a:b]) for a, b in itertools.pairwise(edges)]
+    sums = np.zeros(len(expected), np.uint32)
+    cells = {"cells_start": start, "cell_nbytes": cell, "sums": sums}
+    plain = whole.copy() if whole is out else None
+    with Opened(source, lead) as fd:
+        pairs = np.array(stretches, np.int64).reshape(-1, 2)
+        assert _native.read_rows(fd, lead, rows, out, at, stretches=pairs, **cells)
+        assert sums.tolist() == expected
+        if plain is not None:
+            assert _native.read_rows(fd, lead, rows, plain, at)
+            np.testing.assert_array_equal(out, plain)
+        if len(expected):
+            less = {**cells, "sums": sums[:-1]}
+            assert not _native.read_rows(fd, lead, rows, out, at, stretches=pairs, **less)
+            more = {**cells, "sums": np.zeros(len(sums) + 1, np.uint32)}
+            assert not _native.read_rows(fd, lead, rows, out, at, stretches=pairs, **more)
+            assert not _native.read_rows(fd, lead, rows, out, at, stretches=pairs[1:], **cells)
+
+
+@pytest.mark.parametrize(
+    ("stretches", "cells", "problem"),
+    [
+        (np.zeros((1, 3), np.int64), {}, "a first row and a length"),
+        (np.array([[0, 2]]), {"cell_nbytes": 0}, "a byte or more"),
+        (np.array([[0, 2]]), {"sums": None}, "sums"),
+        (np.array([0, 2]), {}, "stretches"),
+    ],
+)
+def test_wrong_stretches_are_refused(stretches, cells, problem):
+    good = {"cell_nbytes": 8, "sums": np.zeros(2, np.uint32)}
+    out = np.empty((1, 4, 8), np.uint8)
+    with (
+        Opened(random_bytes((10, 8)), 0) as fd,
+        pytest.raises((TypeError, ValueError), match=problem),
+    ):
+        _native.read_rows(fd, 0, np.arange(2), out, stretches=stretches, **{**good, **cells})
+
+
+@pytest.mark.parametrize("stretch", [[-1, 3], [0, 0], [0, 1], [1, 2], [9, 2], [2**62, 5]], ids=str)
+def test_stretches_that_do_not_have_the_rows_are_told(stretch):
+    cells = {"cell_nbytes": 64, "sums": np.zeros(1, np.uint32)}
+    out = np.empty((1, 4, 8), np.uint8)
+    with Opened(random_bytes((10, 8)), 0) as fd:
+        pairs = np.array([stretch])
+        assert not _native.read_rows(fd, 0, np.arange(2), out, stretches=pairs, **cells)
 
 
 def test_rows_go_to_the_slots_from_the_first_on():

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from penstock.io.cells import Cells
 from penstock.io.location import Location
 from penstock.io.open import describe_reading, open_reader
 from penstock.io.reader import Range, Reader
-from penstock.io.sizes import OWN_NBYTES, PIECE_NBYTES
+from penstock.io.sizes import GAP_NBYTES, OWN_NBYTES, PIECE_NBYTES
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.near_rows import near_rows
 from penstock.sources.reading.open_files import ROOM_NBYTES, page_cache_of, reader_of
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 else:
     digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
 
+_MORE_ROWS, _MORE_NBYTES = (
+    16,
+    1 << 12,
+)  # What is read beyond both ends of a read, whichever is more.
 _ROWS_AT_ONCE = 1 << 16  # One native call picks no more: Ctrl-C is answered between two calls.
 
 
@@ -58,8 +62,7 @@ class Region(Leaf):
         self.direct = direct
         self.checks = checks
         self.whole = whole
-        # No others are needed to check them.
-        self.picks = checks is None and whole is None and not direct
+        self.picks = not direct
         self.how = ""
         self.files = (location,)
 
@@ -187,16 +190,29 @@ class Region(Leaf):
 
     def _read_scattered(self, rows: Index, sink: Fixed, context: Context) -> None:
         """Read rows that lie close together with one read into a buffer, and copy them from there."""
-        width = self.field.nbytes
+        width, more = self.field.nbytes, self._more_rows()
         for first, stop, slots, picked in near_rows(rows, width):
-            length = stop - first
+            begin = max(0, first - more)
+            length = min(self.num_rows, stop + more) - begin
             staging = context.allocate(length * width)
-            self._read_runs([(first, 0, length)], staging, context)
-            sink.at(slots).gather(staging[: length * width].reshape(length, width), picked)
+            self._read_runs([(begin, 0, length)], staging, context)
+            source = staging[: length * width].reshape(length, width)
+            sink.at(slots).gather(source, picked + (first - begin))
+
+    def _more_rows(self) -> int:
+        """Return how many rows are read beyond both ends of rows that are read together.
+
+        The rows between those of two reads, which belong to another part of a split, are read so as well: a checksum of
+        the whole array is compared once all of it was read, and then rows are read without it, at full speed.
+        """
+        is_open = self.whole is not None and not self.whole.is_done
+        return max(_MORE_ROWS, _MORE_NBYTES // self.field.nbytes) if is_open else 0
 
     def _read_picked(self, rows: Index, sink: Fixed, context: Context) -> bool:
         """Read rows through the page cache, over the gaps between them; return whether that could be done."""
-        if self.field.nbytes > ROOM_NBYTES or sink.lengths is not None:
+        if self.field.nbytes > ROOM_NBYTES or sink.lengths is not None or not len(rows):
+            return False
+        if self.whole is not None and not self.whole.is_done:
             return False
         out, slots = raw_rows(sink.grouped, 2), sink.slots
         if bool((rows[1:] < rows[:-1]).any()):
@@ -207,19 +223,37 @@ class Region(Leaf):
             if fd < 0:
                 return False
             for start in range(0, len(rows), _ROWS_AT_ONCE):
-                some = slice(start, start + _ROWS_AT_ONCE)
-                at = None if slots is None else slots[some]
-                if not _native.read_rows(fd, self.offset, rows[some], out, at, start):
+                some = rows[start : start + _ROWS_AT_ONCE]
+                at = None if slots is None else slots[start : start + _ROWS_AT_ONCE]
+                read = functools.partial(_native.read_rows, fd, self.offset, some, out, at, start)
+                if not (read() if self.checks is None else self._check(some, read, context)):
                     return False
+        return True
+
+    def _check(self, rows: Index, read: Callable[..., bool], context: Context) -> bool:
+        """Read rows that ascend together with all between them, and compare their checksums."""
+        assert self.checks is not None
+        width, grid = self.field.nbytes, self.checks.grid
+        ends = np.flatnonzero(np.diff(rows) > max(1, GAP_NBYTES // width))
+        firsts = rows[np.concatenate([[0], ends + 1])]
+        lengths = rows[np.concatenate([ends, [len(rows) - 1]])] + 1 - firsts
+        cells = Cells(self.offset - grid.lead * width, grid.run_rows * width)
+        sums = cells.empty_sums((self.offset + firsts * width).tolist(), (lengths * width).tolist())
+        stretches = np.stack([firsts, lengths], axis=1)
+        if not read(
+            stretches=stretches, cells_start=cells.start, cell_nbytes=cells.nbytes, sums=sums
+        ):
+            return False
+        self.checks.check(stretches.tolist(), sums, width, context)
         return True
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the buffer for rows that are not read straight to their places: large ones always are."""
         if self.field.nbytes >= OWN_NBYTES:
             return 0
-        return max(
-            num_rows * self.field.nbytes, min(PIECE_NBYTES, self.num_rows * self.field.nbytes)
-        )
+        piece = min(PIECE_NBYTES, self.num_rows * self.field.nbytes)
+        more = 0 if self.whole is None else 2 * max(_MORE_ROWS * self.field.nbytes, _MORE_NBYTES)
+        return max(num_rows * self.field.nbytes, piece) + more
 
 
 class FortranRegion(Region):

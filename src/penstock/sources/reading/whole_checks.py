@@ -43,7 +43,8 @@ class WholeCheck:
         self._starts: list[int] = []
         self._stops: list[int] = []
         self._sums: list[int] = []
-        self._is_done = False
+        self.is_done = False
+        """Whether it was compared."""
         self._is_bad = False
 
     def __reduce__(self) -> tuple[type["WholeCheck"], tuple[Claim, int]]:
@@ -54,7 +55,7 @@ class WholeCheck:
         """Take in pieces that were read; raise if they are the last, and the member is not what was written."""
         if self._is_bad:
             raise _wrong(self.claim)
-        if self._is_done:
+        if self.is_done:
             return
         for one in ranges:
             data = writable_bytes(one.buffer)
@@ -75,7 +76,7 @@ class WholeCheck:
         gaps = []
         with self._lock:
             at = bisect.bisect_right(self._stops, start)
-            while start < stop and not self._is_done:
+            while start < stop and not self.is_done:
                 is_last = at == len(self._starts)
                 begin = stop if is_last else self._starts[at]
                 if start < begin:
@@ -90,7 +91,7 @@ class WholeCheck:
                 self._forget()  # To be checked by a pass that reads it more in order.
             at = bisect.bisect_left(self._starts, start)
             is_free = at == 0 or self._stops[at - 1] <= start
-            if self._is_done or not is_free or (at < len(self._starts) and self._starts[at] < stop):
+            if self.is_done or not is_free or (at < len(self._starts) and self._starts[at] < stop):
                 return
             self._starts.insert(at, start)
             self._stops.insert(at, stop)
@@ -117,7 +118,7 @@ class WholeCheck:
         nbytes = self.claim.nbytes - len(header)
         found = _native.combined_crc(zlib.crc32(header), crc, nbytes, polynomial=_IEEE)
         self._is_bad = found != self.claim.crc32
-        self._is_done = True
+        self.is_done = True
         with self._lock:
             self._forget()
         if self._is_bad:
