@@ -28,6 +28,7 @@ SPECIAL = {
     "stall": "user_map",
     "checks": "checksums",
     "layers": "layers",
+    "report": "report_cost",
 }
 
 

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "penstock"
 LAYERS = [
     {"errors", "_native"},
     {"core", "memory"},
-    {"io", "workers", "ranks"},
+    {"io", "workers", "ranks", "reports"},
     {"sources.reading"},
     {"shards"},
     {"stages"},
@@ -214,6 +214,7 @@ def test_penstock_imports_no_optional_package():
 LATER = (
     "email importlib.metadata tempfile zipfile penstock.core.digests penstock.core.objects "
     "penstock.engine.functions.remote penstock.io.remote penstock.ranks.identity penstock.sources.files "
+    "html penstock.engine.stream.first_rows penstock.reports "
     "penstock.stages.distribute penstock.stages.shuffle.scatter penstock.workers penstock.writers"
 )
 

@@ -32,6 +32,7 @@ ACROSS = {
 TESTED = (
     "core/*.py",
     "ranks/*.py",
+    "reports/*.py",
     "stages/*.py",
     "stages/shuffle/*.py",
     "stages/cache/*.py",
@@ -115,6 +116,7 @@ ALIKE = {
     ("reader", "reading"),  # a folder of what formats are made from
     ("stage", "stages"),  # a stage, in the folder of stages
     ("feed", "feeds"),  # a feed, in the folder of feeds
+    ("report", "reports"),  # the report, in the folder of reports
 }
 
 

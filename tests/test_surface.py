@@ -22,11 +22,11 @@ NAMES = """
     PenstockError PenstockWarning RangeError RankMismatchError
     ReadError RecordError Report SequenceFeature SpecMismatchError StaleCacheError StateError Stream StreamClosedError
     TargetExistsError TensorFeature VarFeature WorkersUnavailable WriteError concatenate fit_arrays from_arrays
-    from_files from_generator from_tfrecord interleave mix spec_of tfrecord zip
+    from_files from_generator from_tfrecord interleave merge_reports mix spec_of tfrecord zip
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 DATASET = """
     apply batch bucket_by_sequence_length cache close distribute enumerate explain filter flat_map map node options pack
-    padded_batch prefetch rebatch reduce repeat resample shard shuffle skip spec split statistics stream take
+    padded_batch peek prefetch rebatch reduce repeat resample shard shuffle skip spec split statistics stream take
     take_while to_jax to_keras to_tf to_torch unbatch window with_options write
 """.split()  # noqa: SIM905  # a list, one a line, would be a page
 # Each error, with the one that it is derived from; what Python calls it stands behind the comma.

@@ -3,6 +3,7 @@
 //
 // A thread that has to take the interpreter lock between two blocks waits for the consumer, which holds it. Here it
 // takes the next piece of work from a native queue instead, and only whoever submits and waits is in Python.
+#include <nanobind/stl/tuple.h>
 #include <pthread.h>
 
 #include <string>
@@ -74,8 +75,7 @@ void bind_jobs(nb::module_& m) {
       .def_prop_ro("is_done", &Job::is_done)
       .def_prop_ro("is_good", &Job::is_good)
       .def_prop_ro("num_rows", &Job::num_rows)
-      .def_prop_ro("order_seconds", &Job::order_seconds)
-      .def_prop_ro("gather_seconds", &Job::gather_seconds);
+      .def_prop_ro("times", &Job::times);
   nb::class_<Jobs>(m, "Jobs", "A queue of jobs, and the threads that serve it.")
       .def(nb::init<>())
       .def("submit", &Jobs::submit, nb::arg("job"), "Have a thread read a block.")

@@ -1,12 +1,15 @@
 // A piece of work that threads do without the interpreter lock, and the job that Python has of it.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "route.h"
@@ -52,14 +55,20 @@ struct Task {
   State state = State::kNew;
   bool is_good = true;
   bool is_woken = false;
+  uint64_t thread = 0;  // Which thread has run it, as Python numbers them; and when.
+  std::chrono::steady_clock::time_point began;
+  std::chrono::steady_clock::time_point ended;
 
   // Whatever is thrown must not leave it running for ever: somebody may wait for its end.
   void run() noexcept {
+    thread = (uint64_t)pthread_self();  // A number or a pointer, as the system has it.
+    began = std::chrono::steady_clock::now();
     try {
       is_good = work->run();
     } catch (...) {
       is_good = false;
     }
+    ended = std::chrono::steady_clock::now();
   }
 };
 
@@ -209,9 +218,16 @@ class Job {
   int64_t num_rows() const { return num_rows_; }
   // Whether all was done as it should be; only of work that may fail, once it is done.
   bool is_good() const { return is_done() && task_->is_good; }
-  // 0 until it is done: meanwhile a thread adds to them.
-  double order_seconds() const { return is_done() ? 1e-9 * static_cast<double>(task_->work->order_ns) : 0.0; }
-  double gather_seconds() const { return is_done() ? 1e-9 * static_cast<double>(task_->work->gather_ns) : 0.0; }
+  // Which thread ran it, when that began by Python's perf_counter, how long it took, and what of that it took to find
+  // the rows and to copy them. Zeros until it is done: meanwhile a thread adds to them.
+  std::tuple<uint64_t, double, double, double, double> times() const {
+    if (!is_done()) return {0, 0.0, 0.0, 0.0, 0.0};
+    using Seconds = std::chrono::duration<double>;
+    const double began = Seconds(task_->began.time_since_epoch()).count();
+    const double order = 1e-9 * static_cast<double>(task_->work->order_ns);
+    const double gather = 1e-9 * static_cast<double>(task_->work->gather_ns);
+    return {task_->thread, began, Seconds(task_->ended - task_->began).count(), order, gather};
+  }
 
  private:
   void check(const Route& route, const Buffer& layout) const {

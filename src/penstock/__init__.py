@@ -7,7 +7,7 @@ from penstock.core.habits import NAMES, attribute_words
 from penstock.core.spec import ArraySpec, spec_of
 from penstock.dataset import Dataset
 from penstock.engine.plan import Explanation
-from penstock.engine.stream import Report, Stream
+from penstock.engine.stream import Stream
 from penstock.errors import (
     AccessError,
     BudgetError,
@@ -49,6 +49,7 @@ from penstock.makers import (
 if TYPE_CHECKING:
     from penstock import tfrecord
     from penstock.feeds.keras.fit_arrays import fit_arrays
+    from penstock.reports.report import Report, merge_reports
     from penstock.sources.tfrecord.features import (
         FixedFeature,
         ImageFeature,
@@ -102,6 +103,7 @@ __all__ = [
     "from_generator",
     "from_tfrecord",
     "interleave",
+    "merge_reports",
     "mix",
     "spec_of",
     "tfrecord",
@@ -112,10 +114,12 @@ __all__ = [
 _LATE = {
     "FixedFeature": "penstock.sources.tfrecord.features",
     "ImageFeature": "penstock.sources.tfrecord.features",
+    "Report": "penstock.reports.report",
     "SequenceFeature": "penstock.sources.tfrecord.features",
     "TensorFeature": "penstock.sources.tfrecord.features",
     "VarFeature": "penstock.sources.tfrecord.features",
     "fit_arrays": "penstock.feeds.keras.fit_arrays",
+    "merge_reports": "penstock.reports.report",
 }
 
 

@@ -205,12 +205,11 @@ class Job:
     @property
     def num_rows(self) -> int: ...
     @property
-    def order_seconds(self) -> float:
-        """How long it took to find the rows."""
+    def times(self) -> tuple[int, float, float, float, float]:
+        """Which thread ran it, when that began by `perf_counter`, and the seconds it took; zeros until it is done.
 
-    @property
-    def gather_seconds(self) -> float:
-        """How long it took to copy them."""
+        The last two are how long it took to find the rows, and to copy them.
+        """
 
 def record_job(
     fd: int,

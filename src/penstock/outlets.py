@@ -14,11 +14,13 @@ from penstock.core.rows import Node
 from penstock.core.state import StateDict
 from penstock.engine.functions.trays import function_nodes
 from penstock.engine.plan import Explanation, Options, explain, make_plan
+from penstock.engine.plan.explain import shown
 from penstock.engine.stream import Stream, open_stream
 from penstock.engine.stream.statistics import in_any_order, statistics
 
 if TYPE_CHECKING:
     from penstock import writers
+    from penstock.engine.stream import first_rows
     from penstock.feeds.jax.feed import JaxFeed
     from penstock.feeds.keras.feed import KerasFeed
     from penstock.feeds.keras.pydataset import PyDatasetFeed
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from penstock.feeds.torch.feed import TorchFeed
     from penstock.io import paths as io_paths
     from penstock.io.paths import PathLike
+    from penstock.reports.peek import Peek
 else:
+    first_rows = lazy("penstock.engine.stream.first_rows")
     io_paths = lazy("penstock.io.paths")  # What most programs never use.
     writers = lazy("penstock.writers")
 
@@ -59,6 +63,30 @@ class Outlets:
     def explain(self) -> Explanation:
         """Return what iterating will do: stages, sizes, threads and bytes. Reads nothing."""
         return explain(make_plan(self.node, self.options))
+
+    def _repr_html_(self) -> str:
+        return shown(self.node)
+
+    def peek(self, num_rows: int = 5) -> "Peek":
+        """Return the first rows of epoch 0, and a few statistics of them: a table to print, or for a notebook.
+
+        In a notebook, images are pictures, and series lines. Of a dataset of batches it is the first rows of the first
+        batch. Reads no more than that, on the calling thread; rows that can only be read forward are not shuffled for
+        it. Takes the memory of the rows.
+
+        Args:
+            num_rows: How many.
+
+        >>> import numpy as np, penstock as ps
+        >>> print(ps.from_arrays({"x": np.arange(40.0).reshape(4, 10)}).batch(4).peek(2))
+        batch(4): the first 2 of 4 rows of batch 0 of 1
+             x float64[10]
+          0  ▁▁▂▃▄▅▆▇██ 0..9 (10)
+          1  ▁▁▂▃▄▅▆▇██ 10..19 (10)
+             0 to 19, mean 9.5
+        """
+        number = whole_number("num_rows", num_rows, least=1)
+        return first_rows.peek(self.node, number, self.options.memory)
 
     def __iter__(self) -> Iterator[Any]:
         return self.stream(epoch=next(self._epochs))

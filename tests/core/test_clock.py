@@ -5,7 +5,7 @@ from time import perf_counter
 
 import pytest
 
-from penstock.core.clock import Clock
+from penstock.core.clock import SHORTEST, Clock
 
 SPENT = 1e-3
 SLACK = 1e-9  # of adding floats
@@ -91,3 +91,44 @@ def test_what_threads_that_ended_counted_is_kept(num_threads: int):
         thread.join()
     assert clock.seconds(node) == 500 * num_threads
     assert clock.num_rows(node) == 2000 * num_threads
+
+
+def test_the_last_pieces_of_work_are_kept_with_their_threads_and_inner_ones_lie_within_outer_ones():
+    clock, outer, inner = Clock(), object(), object()
+
+    def work() -> None:
+        mark = clock.enter()
+        inner_mark = clock.enter()
+        spend()
+        clock.leave(inner_mark, inner, 1)
+        clock.leave(mark, outer, 1)
+
+    thread = threading.Thread(target=work, name="worker")
+    thread.start()
+    thread.join()
+    (first, inner_key, began, took), (second, outer_key, outer_began, outer_took) = clock.last
+    assert (inner_key, outer_key) == (id(inner), id(outer))
+    assert outer_began <= began <= began + took <= outer_began + outer_took
+    assert took >= SPENT
+    assert clock.names[first] == clock.names[second] == "worker"
+
+
+def test_work_that_is_too_short_to_see_is_not_kept_and_only_so_many_pieces_are():
+    clock, node = Clock(), object()
+    clock.leave(clock.enter(), node, 1)
+    clock.note(node, 1, 0.0, SHORTEST / 2)
+    assert not clock.last
+    for number in range(5000):
+        clock.note(node, 1, float(number), 1.0)
+    assert len(clock.last) == 2048
+    assert clock.last[-1] == (1, id(node), 4999.0, 1.0)
+
+
+def test_the_seconds_of_several_nodes_are_found_at_once_over_all_threads():
+    clock, one, other = Clock(), object(), object()
+    clock.add(one, 0.5, 3)
+    assert clock.seconds_of([id(one), id(other)]) == [0.5, 0.0]
+    thread = threading.Thread(target=clock.add, args=(other, 0.25, 1))
+    thread.start()
+    thread.join()
+    assert clock.seconds_of([id(one), id(other)]) == [0.5, 0.25]

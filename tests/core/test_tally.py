@@ -5,13 +5,14 @@ import threading
 import pytest
 
 from penstock.core.tally import SHOWN, Tally
+from penstock.errors import DataError
 
 
 def test_errors_count_the_rows_they_cost_and_the_first_are_kept_as_text():
     tally = Tally()
     for number in range(SHOWN + 5):
         tally.add(ValueError(f"row {number}"), num_rows=number)
-    tally.add_rows(7)
+    tally.add_rows(ValueError("row 1"), 7)
     assert tally.num_errors == SHOWN + 5
     assert tally.count == sum(range(SHOWN + 5)) + 7
     assert tally.first == [f"row {number}" for number in range(SHOWN)]
@@ -25,6 +26,18 @@ def test_the_notes_of_an_error_are_kept_below_it():
     tally.add(error)
     assert tally.first == ["bad\nin line 3\nof f"]
     assert (tally.count, tally.num_errors) == (1, 1)
+
+
+def test_rows_are_counted_for_the_files_that_they_are_of():
+    tally = Tally()
+    bad = DataError("damaged", file="a.npz")
+    tally.add(bad, num_rows=3)
+    tally.add_rows(bad, 2)
+    tally.add(DataError("damaged", file="b.npz"))
+    tally.add(ValueError("of no file"))
+    tally.add_rows(ValueError("of no file"), 1)
+    assert tally.files == {"a.npz": 5, "b.npz": 1}
+    assert tally.count == 8
 
 
 @pytest.mark.parametrize("max_errors", [0, 1, 3])
@@ -51,7 +64,7 @@ def test_threads_lose_no_error_and_exactly_those_above_the_limit_are_raised():
                 tally.add(ValueError("bad"), num_rows=2)
             except ValueError as error:
                 raised.append(error)
-            tally.add_rows(1)
+            tally.add_rows(ValueError("bad"), 1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -10,6 +10,7 @@ from tests.feeds.batches import NUM_ROWS, arrays, dataset, expected, same
 
 import penstock as ps
 from penstock.core.nest import flatten
+from penstock.reports.figures import DeviceTraffic
 
 pytest.importorskip("jax")
 pytest.importorskip("torch")
@@ -63,6 +64,14 @@ def test_bytes_are_copied_once_if_resident_and_once_an_epoch_if_streamed(make):
         assert resident.traffic.to_device_nbytes == data
         assert resident.traffic.index_nbytes == epoch * NUM_ROWS * 4
         assert streamed.traffic.to_device_nbytes == epoch * data
+        one, other = resident.report(), streamed.report()
+        assert (one.epoch, one.num_rows, one.state) == (other.epoch, other.num_rows, other.state)
+        assert (one.epoch, one.num_rows, one.state) == (epoch - 1, NUM_ROWS, "ended")
+        assert one.device == DeviceTraffic(
+            data if epoch == 1 else 0, data, data, epoch * NUM_ROWS * 4, is_resident=True
+        )
+        # Batches on the CPU are our memory: nothing is copied.
+        assert other.device == DeviceTraffic(0, 0, data, is_shared=True)
     assert "resident on the device" in str(resident.explain())
     assert "kept in memory and streamed to the device: its 16 KB against 16 KB" in str(
         streamed.explain()

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -450,3 +451,17 @@ def test_a_forked_child_touches_nothing_of_its_parents_jobs():
     jobs.stop()
     for thread in threads:
         thread.join()
+
+
+def test_a_job_tells_which_thread_ran_it_when_and_for_how_long():
+    table = random_bytes((5000, 64))
+    out = np.empty(5000 * 64, np.uint8)
+    job = _native.Job([(_native.Route([table], []), 0, 5000)], out, np.array([[0, 0]]), 5000)
+    assert job.times == (0, 0.0, 0.0, 0.0, 0.0)
+    before = perf_counter()
+    job.run()
+    after = perf_counter()
+    thread, began, took, order, gather = job.times
+    assert thread == threading.get_ident()
+    assert before <= began <= began + took <= after
+    assert 0 <= order + gather <= took

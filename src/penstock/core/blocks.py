@@ -146,6 +146,18 @@ class Block:
         return sum([column.nbytes for column in self.columns])
 
 
+def rows_in_batches(block: Block, size: int) -> int:
+    """Return how many rows the first `size` batches of a block have: the first axis of a field says it."""
+    for column in block.columns:
+        if isinstance(column, Fixed):
+            if column.grouped.ndim > 2:
+                full = column.grouped.shape[2]
+                return size * full if column.lengths is None else int(column.lengths[:size].sum())
+        elif isinstance(column, Ragged) and column.shapes.shape[1]:
+            return int(column.shapes[:size, 0].sum())
+    return size
+
+
 def varying_nbytes(block: Block, size: int) -> Index:
     """Return the bytes that each row of a block takes in columns of text and of ragged rows."""
     total = np.zeros(size, np.int64)

@@ -15,9 +15,17 @@ class Executor(ABC):
 
     @abstractmethod
     def ordered(
-        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+        self,
+        function: Callable[[In], Out],
+        inputs: Iterable[In],
+        nbytes: Callable[[In], int],
+        *,
+        of: object = None,
     ) -> Iterator[Out]:
-        """Yield `function(x)` for each input, in order, some of them ahead of time."""
+        """Yield `function(x)` for each input, in order, some of them ahead of time.
+
+        `of` is the node whose rows they are: the report tells how many of its blocks wait.
+        """
 
     @abstractmethod
     def filled(
@@ -27,6 +35,8 @@ class Executor(ABC):
         nbytes: Callable[[In], int],
         end: Callable[[Begun], Parcel],
         read: Callable[[In], Parcel],
+        *,
+        of: object = None,
     ) -> Iterator[Parcel]:
         """Yield the block that `begin(x)` begins for each input, in order, filled by its job, some ahead of time.
 
@@ -34,7 +44,7 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
+    def pumped(self, parcels: Iterator[Parcel], *, of: object = None) -> Iterator[Parcel]:
         """Return the same parcels, made on a thread of their own, a few ahead."""
 
     def when_idle(self, work: Callable[[], bool]) -> None:  # noqa: B027  # Not without threads.
@@ -54,12 +64,17 @@ class Inline(Executor):
 
     is_closing = False
 
-    def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
+    def pumped(self, parcels: Iterator[Parcel], *, of: object = None) -> Iterator[Parcel]:
         """Return the parcels as they are."""
         return parcels
 
     def ordered(
-        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+        self,
+        function: Callable[[In], Out],
+        inputs: Iterable[In],
+        nbytes: Callable[[In], int],
+        *,
+        of: object = None,
     ) -> Iterator[Out]:
         """Yield `function(x)` for each input."""
         source = iter(inputs)
@@ -79,6 +94,8 @@ class Inline(Executor):
         nbytes: Callable[[In], int],
         end: Callable[[Begun], Parcel],
         read: Callable[[In], Parcel],
+        *,
+        of: object = None,
     ) -> Iterator[Parcel]:
         """Yield each block, filled."""
         for one in inputs:

@@ -258,6 +258,10 @@ class Node(ABC):
         """
         return None
 
+    def how_mixed(self) -> float | None:
+        """Return how well a shuffle mixes rows, from 0 to 1; None where nobody knows, and for other nodes."""
+        return None
+
     def like(self, other: "Node") -> None:
         """Copy from `other`, the input, what most stages leave unchanged."""
         self.fields = other.fields

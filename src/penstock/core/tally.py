@@ -3,6 +3,7 @@
 import threading
 
 SHOWN = 10  # How many errors are kept as text.
+_MOST_FILES = 1000  # How many files are kept by name: the first ones.
 
 
 class Tally:
@@ -19,6 +20,8 @@ class Tally:
         """Rows that were skipped. An error that costs an unknown number of rows counts as one row."""
         self.num_errors = 0
         self.first: list[str] = []
+        self.files: dict[str, int] = {}
+        """How many rows of each file were skipped, for errors that have a file."""
         self._lock = threading.Lock()
 
     def add(self, error: Exception, num_rows: int = 1) -> None:
@@ -26,6 +29,9 @@ class Tally:
         with self._lock:
             self.count += num_rows
             self.num_errors += 1
+            file = getattr(error, "file", "")
+            if file and (file in self.files or len(self.files) < _MOST_FILES):
+                self.files[file] = self.files.get(file, 0) + num_rows
             if len(self.first) < SHOWN:
                 # The notes of a function's error are the user's own traceback.
                 self.first.append("\n".join([str(error), *getattr(error, "__notes__", ())]))
@@ -34,7 +40,10 @@ class Tally:
             error.add_note(f"This one is more than max_errors={self.max_errors} allows.")
             raise error
 
-    def add_rows(self, num_rows: int) -> None:
+    def add_rows(self, error: Exception, num_rows: int) -> None:
         """Count more rows for an error that was added before."""
+        file = getattr(error, "file", "")
         with self._lock:
             self.count += num_rows
+            if file in self.files:
+                self.files[file] += num_rows

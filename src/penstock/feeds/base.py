@@ -4,6 +4,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from penstock.core.arguments import whole_number
@@ -11,7 +12,7 @@ from penstock.core.askers import asking_keras
 from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
 from penstock.engine.plan import Explanation
-from penstock.engine.stream import Report, Stream, open_stream
+from penstock.engine.stream import Stream, open_stream
 from penstock.errors import RangeError
 from penstock.feeds.facts import has_random_access, num_batches
 from penstock.feeds.leafwise import Convert
@@ -20,6 +21,7 @@ from penstock.feeds.on_device.resident import Resident, ResidentStream
 from penstock.feeds.on_device.traffic import Traffic, counting
 from penstock.feeds.skipping import state_past
 from penstock.outlets import Outlets
+from penstock.reports.report import Report
 
 _MOST_HELD = 2  # Batches that a training loop has fetched and not trained on: one ahead, and one that failed.
 _MOST_SKIPPED = 1 << 52  # Epochs are counted in 53 bits.
@@ -62,9 +64,19 @@ class Feed(ABC):
     def resume(self, state: StateDict) -> None:
         """Let the next epoch that is read go on from a state of this dataset."""
 
-    @abstractmethod
     def report(self) -> Report | None:
-        """Return what the epoch read last has done; None before the first."""
+        """Return what the epoch read last has done, and what went to the device; None before the first.
+
+        It is the same kind of value as `stream.report()` gives.
+        """
+        latest = self._latest()
+        return (
+            None if latest is None else replace(latest.report(), device=self.residency.measured())
+        )
+
+    @abstractmethod
+    def _latest(self) -> Stream | ResidentStream | None:
+        """Return what was read from last; None before the first epoch."""
 
     @abstractmethod
     def close(self) -> None:
@@ -140,6 +152,7 @@ class EpochFeed(Feed):
     def _begin(self) -> State:
         """Return where an iteration begins; its first batch is asked for."""
         begin = self._next()
+        self.traffic.begin_epoch()
         self._resumed = None
         self._next_epoch = begin.epoch + 1
         self._position = begin
@@ -280,9 +293,8 @@ class EpochFeed(Feed):
         self._resumed = self._past(self.position, count)
         self._left = self._stream if self._stream in self._open else None
 
-    def report(self) -> Report | None:
-        """Return what the epoch read last has done; None before the first."""
-        return None if self._stream is None else self._stream.report()
+    def _latest(self) -> Stream | ResidentStream | None:
+        return self._stream
 
     def close(self) -> None:
         """End what is still being read, and processes that wait for more; let go of what is on the device."""

@@ -13,6 +13,7 @@ from penstock.feeds.facts import has_random_access, num_batches
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.long_batches import join
 from penstock.feeds.on_device.resident import Resident, ResidentStream
+from penstock.feeds.on_device.traffic import Traffic
 from penstock.outlets import Outlets
 
 Epoch = Stream | ResidentStream
@@ -37,16 +38,19 @@ class Pass:
         data: Resident | None = None,
         by_number: bool = False,
         stream: Stream | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         """Open it, unless its `stream` is open.
 
-        Rows of `data` are gathered on the device, or, with `by_number`, only their numbers are yielded.
+        Rows of `data` are gathered on the device, or, with `by_number`, only their numbers are yielded. `traffic` is
+        told of each epoch that begins.
         """
         self._source = source
         self._prepare = prepare
         self._begin = begin
         self._data = data
         self._by_number = by_number
+        self._traffic = traffic
         self._has_random_access = has_random_access(source.node)
         self._total = num_batches(source.node)
         self.is_continued = is_continued
@@ -67,6 +71,8 @@ class Pass:
         """The stream read from last."""
 
     def _open(self, begin: State) -> Epoch:
+        if self._traffic is not None:
+            self._traffic.begin_epoch()
         if self._data is None:
             return open_stream(self._source.node, self._source.options, state=begin.to_dict())
         return ResidentStream(self._source, self._data, begin, by_number=self._by_number)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core import forking
+from penstock.core.read_count import count_read
 from penstock.errors import DataError, FileChangedError, StreamClosedError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location, without_secrets
@@ -229,6 +230,7 @@ def _fill(handle: int, data: Bytes, start: int, location: Location) -> None:
         if not got:
             raise short_read(location, start + done, data.size - done, 0)
         done += got
+    count_read(done)
     now = os.fstat(handle)
     if (now.st_size, now.st_mtime_ns) != (location.size, location.mtime_ns):
         raise FileChangedError(

@@ -80,7 +80,7 @@ class GeneratorFlow(Flow):
         So if the generator blocks and the stream is closed, only that thread is left behind, and none that holds
         blocks and windows of other stages.
         """
-        return context.executor.pumped(super().parcels(cursor, context))
+        return context.executor.pumped(super().parcels(cursor, context), of=self)
 
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the rows in blocks."""

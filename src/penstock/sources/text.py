@@ -14,6 +14,7 @@ from penstock.core.blocks import Block, Pieces
 from penstock.core.columns import Text
 from penstock.core.fields import Field
 from penstock.core.nest import flatten
+from penstock.core.read_count import count_read
 from penstock.core.rows import Context, Deferred, RowSet
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
@@ -161,6 +162,7 @@ class TextRows(LineRows):
             job = _native.line_job(
                 fd, offset, nbytes, num_lines, rows.start - first, memory, offsets
             )
+        count_read(nbytes)
         sink.add(Text(memory, offsets, str))
         return Deferred(job, partial(check_file, reader))
 

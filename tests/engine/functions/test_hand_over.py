@@ -133,7 +133,7 @@ def test_the_report_says_so_and_counts_the_functions_time_as_waiting():
         for _ in stream:
             pass
         report = stream.report()
-    assert any("at the hand-over" in decision for decision in report.decisions)
+    assert any("at the hand-over" in decision.what for decision in report.decisions)
     own = next(stage for stage in report.stages if stage.call.startswith("map"))
     assert own.num_rows == 5000
     assert 0 < own.seconds <= report.waited_seconds <= report.seconds

@@ -123,7 +123,7 @@ def test_a_function_that_holds_the_lock_goes_to_processes_by_itself_and_the_repo
     ds = source(20_000).map(burn).take(200)
     with ds.stream() as stream:
         assert [int(y) for y in stream] == list(range(200))
-        decision, *_ = stream.report().decisions
+        decision, *_ = map(str, stream.report().decisions)
     assert "map(burn) on" in decision
     if len(os.sched_getaffinity(0)) > 1:
         assert "processes" in decision or "could not" not in decision
@@ -204,7 +204,7 @@ def test_a_filter_runs_in_processes_too():
     with ds.with_options(processes=2).stream() as stream:
         next(stream)
         state = stream.state()
-        decision, *_ = stream.report().decisions
+        decision, *_ = map(str, stream.report().decisions)
     assert "filter(is_third) on 2 processes" in decision
     rest = list(ds.with_options(processes=0))[1:]
     assert_same(ds.with_options(processes=2).stream(state=state), rest)

@@ -22,6 +22,7 @@ from penstock.engine.stream import tuning
 from penstock.engine.stream.threads import Threads
 from penstock.engine.stream.tuning import Period, Tuner
 from penstock.memory import Account, process_ledger
+from penstock.reports.figures import Decided
 
 CORES = 4
 
@@ -80,7 +81,7 @@ def test_threads_that_wait_for_something_else_become_more_while_that_pays():
     assert model.ahead > model.count
     assert swings([count for count, _ in path]) == 0
     assert path[8:] == [path[-1]] * len(path[8:])  # Settled within a few periods.
-    assert tuner.decisions[0] == (
+    assert str(tuner.decisions[0]) == (
         "threads 4 -> 6 after 1.0 s: the consumer waited 50 % of the time, the threads were busy "
         "100 % of it, and on a core 10 % of that"
     )
@@ -94,8 +95,8 @@ def test_a_raise_that_does_not_pay_is_taken_back_once_and_for_all(best: int):
     assert path[10:] == [path[-1]] * len(path[10:])
     assert model.count <= max(CORES, best * 3 // 2)
     if swings(counts):
-        assert " gave " in tuner.decisions[-1]
-        assert "of the bytes a second" in tuner.decisions[-1]
+        assert " gave " in tuner.decisions[-1].why
+        assert "of the bytes a second" in tuner.decisions[-1].why
 
 
 def test_threads_that_have_nothing_to_do_while_the_consumer_waits_may_run_further_ahead():
@@ -135,7 +136,7 @@ class Restless(Tuner):
         random = np.random.default_rng(len(self.decisions))
         self._threads.resize(int(random.integers(1, 9)))
         self._threads.ahead = int(random.integers(1, 40))
-        self.decisions.append("changed")
+        self.decisions.append(Decided("changed", "for the sake of it"))
 
 
 def doubled(x: Any) -> Any:
@@ -156,7 +157,7 @@ def test_rows_and_bytes_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
             if number == 300:
                 state = stream.state()
         report = stream.report()
-    assert "changed" in report.decisions
+    assert "changed" in [one.what for one in report.decisions]
     assert report.peak_nbytes <= report.budget_nbytes
     assert_same(found, expected)
     assert_same(run(ds, state=state), expected[301:])
@@ -290,9 +291,10 @@ def test_a_slow_function_behind_a_flow_gets_more_threads(behind: ps.Dataset):
         found = [batch[0, 0] for batch in stream]
         report = stream.report()
     assert len(found) == 200
-    raised = [text for text in report.decisions if text.startswith("threads")]
+    raised = [one for one in report.decisions if one.what.startswith("threads")]
     assert raised, report.decisions
-    assert "the consumer waited" in raised[0]
+    assert "the consumer waited" in raised[0].why
+    assert 0 < raised[0].seconds < report.seconds
 
 
 def test_a_failure_of_the_tuner_is_noted_and_the_stream_goes_on(monkeypatch):
@@ -306,6 +308,6 @@ def test_a_failure_of_the_tuner_is_noted_and_the_stream_goes_on(monkeypatch):
     with ds.stream() as stream:
         assert sum(len(batch) for batch in stream) == 20_000
         decisions = stream.report().decisions
-    assert [one for one in decisions if "tuning has stopped" in one] == [
-        "tuning has stopped: RuntimeError: can't start new thread"
+    assert [one.why for one in decisions if one.what == "tuning has stopped"] == [
+        "RuntimeError: can't start new thread"
     ]

@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State
 from penstock.feeds.on_device.resident import ResidentStream
+from penstock.reports.figures import DeviceTraffic
 
 pytestmark = pytest.mark.filterwarnings("ignore:JAX narrows")
 
@@ -183,3 +184,13 @@ def test_closing_gives_the_memory_back_and_the_next_epoch_copies_again(make):
     with ds.stream(epoch=1) as stream:
         assert len(list(feed)) == len(list(stream))
     assert feed.traffic.to_device_nbytes == 2 * once
+
+
+def test_what_is_streamed_to_a_device_of_its_own_memory_is_copied_once_an_epoch():
+    residency = chosen(in_memory().map(lambda row: row).batch(8), free=10**9)
+    assert residency.data is None
+    for epoch in (1, 2):
+        residency.traffic.begin_epoch()
+        residency.traffic.to_device_nbytes += 100
+        assert residency.measured() == DeviceTraffic(100, epoch * 100, 100)
+    assert residency.measured().copies == 2

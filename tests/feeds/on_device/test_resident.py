@@ -92,8 +92,13 @@ def test_a_stream_reports_what_it_gave_out_and_gives_nothing_once_closed():
     stream = stream_of(ds, chosen(ds).data, 4)
     next(stream)
     next(stream)
-    assert (stream.report().epoch, stream.report().num_elements) == (4, 2)
+    report = stream.report()
+    assert (report.epoch, report.num_elements, report.state) == (4, 2, "open")
+    assert report.num_rows == 16
     assert (stream.position.epoch, stream.position.element) == (4, 2)
     stream.close()
+    report = stream.report()
+    assert report.state == "closed"
+    assert report == stream.report()  # Its time stands still.
     with pytest.raises(ps.StreamClosedError, match="the stream is closed; iterate over the feed"):
         next(stream)

@@ -38,3 +38,14 @@ def test_only_the_bytes_of_a_view_are_counted():
     traffic = Traffic()
     counting(traffic, flatten(X)[1])(X[:2, :1])
     assert traffic.to_device_nbytes == 2 * 4
+
+
+def test_an_epoch_counts_for_itself_and_the_largest_is_known():
+    traffic = Traffic()
+    count = counting(traffic, flatten(X)[1])
+    for batches in (3, 2):
+        traffic.begin_epoch()
+        for _ in range(batches):
+            count(X)
+        assert traffic.epoch_nbytes == batches * 48
+    assert (traffic.to_device_nbytes, traffic.most_nbytes) == (5 * 48, 3 * 48)

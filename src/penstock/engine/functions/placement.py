@@ -33,9 +33,11 @@ class Decision:
     seconds: float | None = None
     """The seconds that a call takes, if that was measured."""
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
+        """Where it runs, in words."""
         where = f"{self.num_processes} processes" if self.num_processes else "threads"
-        return f"{self.stage} on {where}: {self.reason}"
+        return f"{self.stage} on {where}"
 
 
 def decide(node: FunctionNode, num_processes: int | None) -> Decision:

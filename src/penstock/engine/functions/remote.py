@@ -79,6 +79,7 @@ class RemoteMap:
         `account` has the grant for `count` trays, or less, but for one of one row.
         """
         self.node = node
+        self.num_processes = processes
         self.retries = retries
         self.account = account
         self.out_fields = task_of(node).out_fields

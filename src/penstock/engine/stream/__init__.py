@@ -1,6 +1,5 @@
 """A plan being run: threads, buffers, state, statistics."""
 
-from penstock.engine.stream.report import Report
 from penstock.engine.stream.stream import Stream, open_stream
 
-__all__ = ["Report", "Stream", "open_stream"]
+__all__ = ["Stream", "open_stream"]

@@ -16,6 +16,7 @@ from penstock.core.fingerprint import walk
 from penstock.core.lazy import lazy
 from penstock.core.padding import Padding
 from penstock.core.parcels import Cursor, Parcel
+from penstock.core.read_count import ReadCount
 from penstock.core.resources import Resources
 from penstock.core.rows import Context
 from penstock.core.tally import Tally
@@ -37,7 +38,9 @@ from penstock.stages.map import MappedRows
 if TYPE_CHECKING:
     from penstock.engine.functions import remote
     from penstock.io.remote import traffic
+    from penstock.reports import figures
 else:
+    figures = lazy("penstock.reports.figures")
     remote = lazy("penstock.engine.functions.remote")  # Most pipelines never start a process.
 
 SHORT_SECONDS = 100e-6
@@ -63,7 +66,10 @@ class Engine:
         self.skipped = Tally(plan.max_errors)
         self.padding = Padding()
         self.resources = Resources()
-        self.decisions: list[str] = []
+        self.decisions: list[figures.Decided] = []
+        self.placements: dict[int, str] = {}
+        """Why functions run where they do, by the id of their nodes."""
+        self.read_count = ReadCount()
         self.threads: Threads | None = None
         self.tuner: Tuner | None = None
         self.source: Iterator[Parcel] = iter(())
@@ -92,7 +98,9 @@ class Engine:
             advise=partial(refusal.advice, plan),
         )
         if plan.is_threaded:
-            self.threads = Threads(plan.ahead, self.account, plan.block_nbytes, self.clock)
+            self.threads = Threads(
+                plan.ahead, self.account, plan.block_nbytes, self.clock, self.read_count
+            )
             self.threads.resize(plan.threads)
             if plan.is_tuned:
                 self.tuner = Tuner(self.threads, plan.threads)
@@ -140,7 +148,7 @@ class Engine:
         # thread that asks for the next parcel while the consumer is busy.
         if self.threads is None or isinstance(flow, Segment):
             return self.source
-        return self.threads.pumped(self.source)
+        return self.threads.pumped(self.source, of=plan.node)
 
     def _short_maps(self, plan: Plan) -> list[MappedRows]:
         """Return the last maps of a chain if they are short enough to be called at the hand-over."""
@@ -156,7 +164,7 @@ class Engine:
                 left -= decision.seconds
                 if left < 0:
                     break
-                self.decisions.append(f"{decision.stage} at the hand-over: {decision.reason}")
+                self._decided(node, f"{decision.stage} at the hand-over", decision.reason)
             found.insert(0, node)
         return found
 
@@ -188,8 +196,12 @@ class Engine:
                     if plan.processes is not None:
                         raise
                     decision = Decision(decision.stage, 0, f"no room for processes: {error}")
-            self.decisions.append(str(decision))
+            self._decided(node, decision.what, decision.reason)
         return self.remotes
+
+    def _decided(self, node: FunctionNode, what: str, why: str) -> None:
+        self.decisions.append(figures.Decided(what, why))
+        self.placements[id(node)] = f"{what}: {why}"
 
     def _remote(
         self, plan: Plan, node: FunctionNode, processes: int, share: float
@@ -220,27 +232,39 @@ class Engine:
         flow = self._plan.flow
         if self.threads is not None and isinstance(flow, Segment) and not flow.rows.is_in_memory:
             self.threads.begins = True
-            next(self.parcels)
+            self.take()
 
-    def next_parcel(self) -> tuple[Parcel | None, float]:
-        """Return the next parcel, and the seconds it was waited for."""
+    def take(self) -> Parcel | None:
+        """Return the next parcel, or None at the end."""
+        if self._plan.node.is_in_memory:  # Nothing is read, and to look after that would cost.
+            return next(self.parcels, None)
+        with self.read_count.counting():
+            return next(self.parcels, None)
+
+    def next_parcel(self) -> tuple[Parcel | None, float, float]:
+        """Return the next parcel, the seconds it was waited for, and when that ended."""
         started = perf_counter()
-        parcel = next(self.parcels, None)
-        waited = perf_counter() - started
+        parcel = self.take()
+        now = perf_counter()
         if self.tuner is not None and parcel is not None:
-            self.tuner.handed_out(parcel.block.nbytes, waited)
-        return parcel, waited
+            self.tuner.handed_out(parcel.block.nbytes, now - started)
+        return parcel, now - started, now
+
+    def num_ready(self, waiting: dict[int, int]) -> int:
+        """Return how many of the blocks that wait are the next ones of the consumer."""
+        last = self._plan.node if self.hand_over is None else self.hand_over.rows
+        return waiting.get(id(last), 0)
 
     @property
     def peak_nbytes(self) -> int:
         """The most bytes that were mapped: by the stream, and for its worker processes."""
         return self.account.peak + sum(one.account.peak for one in self.remotes.values())
 
-    def all_decisions(self) -> tuple[str, ...]:
+    def all_decisions(self) -> "tuple[figures.Decided, ...]":
         """Return what was decided before the first block, and while it ran."""
         cache = None if self.traffic is None else self.traffic.cache
         failed = [] if cache is None or not cache.failure else [cache.failure]
-        kept = [f"remote_cache keeps no more blocks: {failure}" for failure in failed]
+        kept = [figures.Decided("remote_cache keeps no more blocks", failure) for failure in failed]
         tuned = self.tuner.decisions if self.tuner is not None else ()
         return (*self.decisions, *tuned, *kept)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from penstock.core.clock import Clock
 from penstock.core.crew import Crew
 from penstock.core.parcels import Parcel
+from penstock.core.read_count import ReadCount
 from penstock.engine.stream.awaited import closed
 
 _numbers = itertools.count()
@@ -55,7 +56,17 @@ class Pump:
     `threading` locked, but not a queue: so queues are used here.
     """
 
-    def __init__(self, parcels: Iterator[Any], depth: Depth, clock: Clock) -> None:
+    def __init__(
+        self,
+        parcels: Iterator[Any],
+        depth: Depth,
+        clock: Clock,
+        of: object = None,
+        read_count: ReadCount | None = None,
+    ) -> None:
+        """Make a pump of parcels; they are rows of the node `of`, and `read_count` counts what they read."""
+        self.of = of
+        self._read_count = read_count or ReadCount()
         self._parcels = parcels
         self._depth = depth
         self._clock = clock
@@ -95,9 +106,16 @@ class Pump:
             raise StopIteration
         return parcel
 
+    @property
+    def num_made(self) -> int:
+        """How many parcels wait to be taken."""
+        # The last thing that a pump makes is the word that there is no more.
+        return max(0, self._made.qsize() - self.crew.is_ended)
+
     def _run(self) -> None:
         try:
-            self._made.put((None, self._pumped()))
+            with self._read_count.counting():
+                self._made.put((None, self._pumped()))
         except BaseException as error:  # noqa: BLE001  # A user's generator may fail while it is closed.
             self._made.put((None, error))
 

@@ -6,8 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core import forking
 from penstock.core.blocks import Block
@@ -17,15 +16,17 @@ from penstock.core.nest import joiner
 from penstock.core.parcels import Cursor, Parcel
 from penstock.core.rows import Node, Rows
 from penstock.core.state import State, StateDict
-from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Options, Plan, make_plan
 from penstock.engine.stream.agreeing import agreement_of
 from penstock.engine.stream.engine import GRACE_SECONDS, Engine
-from penstock.engine.stream.report import Report, StagePadding, StageTime
+from penstock.engine.stream.meter import Meter
 from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 from penstock.ranks.agreement import Agreement
+
+if TYPE_CHECKING:
+    from penstock.reports.report import Report
 
 Out = TypeVar("Out")
 _warned: weakref.WeakSet[Node] = weakref.WeakSet()
@@ -97,15 +98,11 @@ class Stream(Closing):
         """Held while the next parcel is taken: nothing is freed meanwhile by another thread that closes the stream."""
         self._reader = 0
         """The thread whose turn it is, or was last."""
-        self._nbytes = 0
-        self._num_blocks = 0
-        self._waited = 0.0
         self._has_warned = False
-        self._opened = perf_counter()
-        self._seconds: float | None = None
         self._is_inherited = False
         self._agreement: Agreement | None = None
         self._engine = Engine(plan)
+        self._meter = Meter(plan, self._engine, begin.epoch, begin.element)
         _streams.add(self)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
@@ -129,7 +126,8 @@ class Stream(Closing):
                     self._count += 1
                     return element
                 self._in_turn(self._advance, elements)
-        except BaseException:
+        except BaseException as error:
+            self._meter.fails(error)
             self.close()
             raise
 
@@ -149,8 +147,7 @@ class Stream(Closing):
         parcel = self._next_in_turn()
         if parcel is None:
             raise StopIteration
-        self._nbytes += parcel.block.nbytes
-        self._num_blocks += 1
+        self._meter.takes(parcel)
         self._place = _Place(self._place.first, self._place.start, parcel)
         hand_over = self._engine.hand_over
         if hand_over is None:
@@ -163,7 +160,11 @@ class Stream(Closing):
             )
 
     def _take_parcel(self) -> Parcel | None:
-        return self._in_turn(self._next_in_turn)
+        try:
+            return self._in_turn(self._next_in_turn)
+        except BaseException as error:
+            self._meter.fails(error)
+            raise
 
     def _in_turn(self, function: Callable[..., Out], *arguments: Any) -> Out:
         """Call a function while no other thread takes a parcel or frees anything.
@@ -189,7 +190,7 @@ class Stream(Closing):
     def leave_to_parent(self) -> None:
         """In a forked child: be closed, and touch nothing, since threads, files and buffers are the parent's."""
         self._turn = threading.RLock()  # A thread that is not here may have had it.
-        if self._seconds is not None:
+        if self._meter.seconds is not None:
             return
         forking.keep_for_ever(self._engine)
         forking.keep_for_ever(self._elements)
@@ -211,6 +212,7 @@ class Stream(Closing):
         if place.parcel is not None:
             leases = place.parcel.block.leases
             self._elements = iter(())
+            self._meter.used(place.parcel, place.parcel.size)
             self._place = _after(place)
             del place
             self._engine.pool.write_off(leases)
@@ -223,8 +225,11 @@ class Stream(Closing):
                 raise self._error
             finally:
                 self._error = None
-        parcel, waited = self._engine.next_parcel()
-        self._waited += waited
+        parcel, waited, now = self._engine.next_parcel()
+        meter = self._meter
+        meter.waited += waited
+        if now >= meter.due:
+            meter.look(now, self._count)
         self._is_ended = parcel is None and not self._is_closed
         return parcel
 
@@ -254,11 +259,11 @@ class Stream(Closing):
         """Yield what is left of the stream a parcel at a time, each with the cursors of its rows."""
         assert self._engine.hand_over is None, "a stream by_element has no parcels"
         while (parcel := self._take_parcel()) is not None:
-            self._num_blocks += 1
-            self._nbytes += parcel.block.nbytes
+            self._meter.takes(parcel)
             leases = parcel.block.leases
             self._count += parcel.size
             self._place = _Place(self._count, parcel.cursor_after(parcel.size))
+            self._meter.used(parcel, parcel.size)
             yield parcel
             del parcel  # Else this name keeps it alive, as if the consumer held it.
             self._engine.pool.write_off(leases)
@@ -288,7 +293,7 @@ class Stream(Closing):
     def _is_at_end(self) -> bool:
         node = self._plan.node
         if isinstance(node, Rows):
-            return self._count >= node.num_rows
+            return self._is_last(self._count)
         place = self._place
         if place.parcel is not None and self._count < place.first + place.parcel.size:
             return False
@@ -300,53 +305,30 @@ class Stream(Closing):
         if self._next is not None or self._is_ended or self._is_closed or self._error:
             return
         try:
-            self._next = next(self._engine.parcels, None)
+            self._next = self._engine.take()
         except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
             self._error = error
         else:
             self._is_ended = self._next is None
 
-    def report(self) -> Report:
-        """Return what the stream has done so far."""
-        seconds = perf_counter() - self._opened if self._seconds is None else self._seconds
-        clock = self._engine.clock
-        waited = self._waited
-        if self._engine.hand_over is not None:
-            self._engine.hand_over.report()
-            waited += self._engine.hand_over.seconds
-        nodes = list(walk(self._plan.node))
-        return Report(
-            epoch=self._epoch,
-            num_elements=self._count - self._resumed,
-            nbytes=self._nbytes,
-            seconds=seconds,
-            waited_seconds=waited,
-            stages=tuple(
-                StageTime(
-                    node.describe(),
-                    clock.seconds(node),
-                    clock.num_rows(node),
-                    is_function=isinstance(node, FunctionNode),
-                )
-                for node in nodes
-            ),
-            threads=self._plan.threads,
-            num_blocks=self._num_blocks,
-            peak_nbytes=self._engine.peak_nbytes,
-            held_nbytes=self._engine.account.held_peak,
-            budget_nbytes=self._plan.budget,
-            decisions=self._engine.all_decisions(),
-            num_skipped=self._engine.skipped.count,
-            skipped=tuple(self._engine.skipped.first),
-            padding=tuple(
-                StagePadding(node.describe(), values, room - values)
-                for node in nodes
-                for values, room in [self._engine.padding.of(node)]
-                if room
-            ),
-            net_nbytes=0 if self._engine.traffic is None else self._engine.traffic.net_nbytes,
-            cache_nbytes=0 if self._engine.traffic is None else self._engine.traffic.cache_nbytes,
-        )
+    def report(self) -> "Report":
+        """Return what the stream has done so far.
+
+        >>> import numpy as np, penstock as ps
+        >>> with ps.from_arrays(np.arange(100)).batch(8).stream() as stream:
+        ...     batch = next(stream)
+        ...     stream.report().num_rows
+        8
+        """
+        place, count = self._place, self._count
+        used = 0 if place.parcel is None else max(0, min(count - place.first, place.parcel.size))
+        is_ended = self._is_ended or self._is_last(count)
+        return self._meter.report(count, place.parcel, used, is_ended=is_ended)
+
+    def _is_last(self, count: int) -> bool:
+        """Whether nothing comes after `count` elements, as far as that is known without reading on."""
+        node = self._plan.node
+        return isinstance(node, Rows) and count >= node.num_rows
 
     def close(self) -> None:
         """End its threads and free its buffers; batches that were handed out stay valid.
@@ -374,7 +356,7 @@ class Stream(Closing):
 
     def _end(self) -> None:
         """Let go of everything; by the thread whose turn it is."""
-        if self._seconds is not None:
+        if self._meter.seconds is not None:
             return
         self._stop_here()
         self._engine.close()
@@ -384,11 +366,12 @@ class Stream(Closing):
         parcel = self._place.parcel
         if parcel is not None:
             used = min(parcel.size, self._count - self._place.first)
+            self._meter.used(parcel, used)
             self._place = _Place(self._place.first + used, parcel.cursor_after(used))
         del parcel
         self._next = None
         self._elements = iter(())
-        self._seconds = perf_counter() - self._opened
+        self._meter.end()
 
     def __repr__(self) -> str:
         num_rows = self._plan.node.num_rows

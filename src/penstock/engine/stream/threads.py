@@ -14,6 +14,7 @@ from penstock.core.clock import Clock
 from penstock.core.crew import Crew
 from penstock.core.executors import Executor, In, Out, filled_here
 from penstock.core.parcels import Begun, Parcel
+from penstock.core.read_count import ReadCount
 from penstock.engine.stream.awaited import Filling, Task, closed
 from penstock.engine.stream.pump import Pump, Pumped
 from penstock.memory import Account
@@ -30,6 +31,7 @@ class Threads(Executor):
         account: Account,
         block_nbytes: int | None = None,
         clock: Clock | None = None,
+        read_count: ReadCount | None = None,
     ) -> None:
         self.count = 0
         self.ahead = ahead
@@ -40,11 +42,14 @@ class Threads(Executor):
         self.planned_nbytes = 0 if block_nbytes is None else ahead * block_nbytes
         self._account = account
         self._clock = clock or Clock()
+        self._read_count = read_count or ReadCount()
         self._outstanding = 0
         self._lock = threading.Lock()  # For `_outstanding`: there may be several pumps.
         self._pumps: list[Pump] = []
         self._pending: dict[int, deque[Task | Filling]] = {}
         """The tasks that each loop over `ordered` waits for, or will."""
+        self._makers: dict[int, object] = {}
+        """The node whose rows each of these loops makes."""
         self._is_closing = False
         self._jobs = Jobs()
         """What threads serve: native jobs, and calls, each of which is a task in `_tasks`."""
@@ -101,7 +106,12 @@ class Threads(Executor):
         return self._is_closing
 
     def ordered(
-        self, function: Callable[[In], Out], inputs: Iterable[In], nbytes: Callable[[In], int]
+        self,
+        function: Callable[[In], Out],
+        inputs: Iterable[In],
+        nbytes: Callable[[In], int],
+        *,
+        of: object = None,
     ) -> Iterator[Out]:
         """Yield `function(x)` for each input, in order, as many ahead as planned and granted.
 
@@ -114,7 +124,7 @@ class Threads(Executor):
             self._put(task)
             return task
 
-        return self._in_order(begin, function, inputs, nbytes)
+        return self._in_order(begin, function, inputs, nbytes, of)
 
     def filled(
         self,
@@ -123,6 +133,8 @@ class Threads(Executor):
         nbytes: Callable[[In], int],
         end: Callable[[Begun], Parcel],
         read: Callable[[In], Parcel],
+        *,
+        of: object = None,
     ) -> Iterator[Parcel]:
         """Yield each block, filled; in between, no thread but the one that iterates needs the interpreter lock.
 
@@ -142,7 +154,7 @@ class Threads(Executor):
         def make(one: In) -> Parcel:
             return filled_here(begin, one, end, read)
 
-        return self._in_order(submit, make, inputs, nbytes)
+        return self._in_order(submit, make, inputs, nbytes, of)
 
     def _in_order(
         self,
@@ -150,10 +162,12 @@ class Threads(Executor):
         make: Callable[[In], Any],
         inputs: Iterable[In],
         nbytes: Callable[[In], int],
+        of: object,
     ) -> Iterator[Any]:
         """Yield what `begin` has threads make of each input; the first few are made by `make`, in this thread."""
         pending: deque[Task | Filling] = deque()
         self._pending[id(pending)] = pending
+        self._makers[id(pending)] = of
         source = iter(inputs)
         spare: deque[In] = deque()
         is_ended = False
@@ -193,6 +207,7 @@ class Threads(Executor):
                 self._promise(-pending.popleft().nbytes, must=True)
         finally:
             self._pending.pop(id(pending), None)
+            self._makers.pop(id(pending), None)
             for task in pending:
                 task.cancel()
                 self._promise(-task.nbytes, must=True)
@@ -245,12 +260,12 @@ class Threads(Executor):
             self._outstanding += nbytes
             return True
 
-    def pumped(self, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
+    def pumped(self, parcels: Iterator[Parcel], *, of: object = None) -> Iterator[Parcel]:
         """Return the same parcels, made on a thread of their own, a few ahead, if they are not so already."""
         if isinstance(parcels, Pumped):
             return parcels
         self._pumps = [one for one in self._pumps if not one.crew.is_ended]
-        pump = Pump(parcels, self, self._clock)
+        pump = Pump(parcels, self, self._clock, of, self._read_count)
         self._pumps.append(pump)
         pumped = Pumped(pump)
         pump.start()
@@ -309,12 +324,29 @@ class Threads(Executor):
         return self._tasks.get()
 
     def _work(self) -> None:
+        self._clock.know_thread()
+        with self._read_count.counting():
+            self._work_on()
+
+    def _work_on(self) -> None:
         while (task := self._next_task()) is not None:
             busy, core = task.run(is_closing=self._is_closing)
             del task  # A thread that waits must not keep the last block alive.
             self._was_busy(busy, core)
         if self._is_closing:
             self._put(None)  # For the next thread: one None ends any number of threads.
+
+    def waiting(self) -> dict[int, int]:
+        """Return how many blocks were made of each node's rows and wait to be taken, by the id of the node."""
+        found: dict[int, int] = {}
+        for key, pending in list(self._pending.items()):
+            # The first one is with whoever took it, until the next is asked for.
+            count = sum([task.is_done for task in list(pending)[1:]])
+            maker = id(self._makers.get(key))
+            found[maker] = found.get(maker, 0) + count
+        for pump in list(self._pumps):
+            found[id(pump.of)] = found.get(id(pump.of), 0) + pump.num_made
+        return found
 
     def _was_busy(self, seconds: float, core_seconds: float) -> None:
         with self._lock:

@@ -7,7 +7,14 @@ blocks are made; which rows are in them, and in which order they come, does not 
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from penstock.reports import figures
+else:
+    figures = lazy("penstock.reports.figures")  # `import penstock` does not wait for it.
 
 _PERIOD_SECONDS = 0.5  # Long enough that one slow block decides nothing.
 _PERIOD_BLOCKS = 4
@@ -77,7 +84,7 @@ class Tuner:
         }
         self._settled: set[str] = set()
         self._trial: _Trial | None = None
-        self.decisions: list[str] = []
+        self.decisions: list[figures.Decided] = []
         self._has_failed = False
         self._opened = perf_counter()
         self._started: float | None = None
@@ -94,7 +101,9 @@ class Tuner:
             self._note(nbytes, waited_seconds)
         except Exception as error:  # noqa: BLE001  # The stream goes on without: the system may refuse a thread.
             self._has_failed = True
-            self.decisions.append(f"tuning has stopped: {type(error).__name__}: {error}")
+            seconds = perf_counter() - self._opened
+            why = f"{type(error).__name__}: {error}"
+            self.decisions.append(figures.Decided("tuning has stopped", why, seconds))
 
     def _note(self, nbytes: int, waited_seconds: float) -> None:
         now = perf_counter()
@@ -155,4 +164,4 @@ class Tuner:
             self._threads.ahead = max(self._threads.ahead, value + 1)
         else:
             self._threads.ahead = value
-        self.decisions.append(f"{name} {before} -> {value} after {at_seconds:.1f} s: {why}")
+        self.decisions.append(figures.Decided(f"{name} {before} -> {value}", why, at_seconds))

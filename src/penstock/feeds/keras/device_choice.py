@@ -54,12 +54,12 @@ class KerasResidency:
         if _is_distributed():
             why = "keras.distribution spreads each batch over several devices"
             return Residency(why, traffic=self.traffic)
-        if self._source.node.share is not None:
-            why = "a rank streams its part of each batch"
-            return Residency(why, traffic=self.traffic)
         floatx = keras.backend.floatx()
         spec = prepared_spec(self._source.node, self._weights, floatx)
         device, put = _device(spec)
+        if self._source.node.share is not None:
+            why = "a rank streams its part of each batch"
+            return Residency(why, traffic=self.traffic, is_shared=device.is_cpu)
         prepare = chained(preparation(self._source.node, self._weights, floatx), put)
         assert prepare is not None
         return choose(self._source, device, prepare, self._device_memory, self.traffic)

@@ -20,7 +20,6 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.core.state import StateDict
-from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
 from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
@@ -51,7 +50,7 @@ from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
 from penstock.feeds.on_device.traffic import counting
-from penstock.feeds.passes import Pass
+from penstock.feeds.passes import Epoch, Pass
 from penstock.outlets import Outlets
 
 
@@ -288,9 +287,8 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             position = reading.latest.position
         return standing(position, self._total)
 
-    def report(self) -> Report | None:
-        """Return the report of the last epoch read; None before the first."""
-        return None if self._last is None else self._last.latest.report()
+    def _latest(self) -> Epoch | None:
+        return None if self._last is None else self._last.latest
 
     def close(self) -> None:
         """End what is still being read, and processes that wait for more; let go of what is on the device."""
@@ -463,7 +461,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             prepare = self._preparation(role, converter, is_counted=begun.call != "build")
         else:
             prepare = None if numbers_of is not None else self._home.trim(weights)
-        make = partial(Pass, self.source, prepare, data=data, by_number=numbers_of is not None)
+        make = partial(
+            Pass,
+            self.source,
+            prepare,
+            data=data,
+            by_number=numbers_of is not None,
+            traffic=None if begun.call == "build" else self.traffic,
+        )
         reading = self._epochs.open(make, begun, is_recorded=self._is_recorded)
         if begun.call != "build":
             self._last = reading

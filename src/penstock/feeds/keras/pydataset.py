@@ -8,7 +8,6 @@ from penstock.core.fingerprint import fingerprint
 from penstock.core.nest import unflatten
 from penstock.core.rows import Rows, plain_context
 from penstock.core.state import State, StateDict
-from penstock.engine.stream import Report
 from penstock.errors import StateError
 from penstock.feeds.base import Feed
 from penstock.feeds.facts import check_batched
@@ -72,9 +71,8 @@ class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras
         position = State(fingerprint(self._node), max(0, self._epoch + 1))
         self.resume(self._past(position, count).to_dict())
 
-    def report(self) -> Report | None:
-        """Return None: batches are read one by one, outside any stream."""
-        return None
+    def _latest(self) -> None:
+        """Return None, so that there is no report: batches are read one by one, outside any stream."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""

@@ -13,6 +13,7 @@ from penstock.feeds.on_device.resident import INDEX_DTYPE, Resident, promised_nb
 from penstock.feeds.on_device.traffic import Traffic
 from penstock.memory import format_nbytes, parse_nbytes
 from penstock.outlets import Outlets
+from penstock.reports.figures import DeviceTraffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,9 @@ class Residency:
     """Bytes that are left of a declared budget."""
     is_in_memory: bool = False
     traffic: Traffic = field(default_factory=Traffic)
-    """Bytes copied to the device so far."""
+    """Bytes copied to the device so far; of a CPU, bytes that were handed over."""
+    is_shared: bool = False
+    """Whether the device is the CPU, which uses batches where they are."""
 
     def noted(self, explanation: Explanation) -> Explanation:
         """Return the explanation with a note on where the data lives, and why."""
@@ -35,6 +38,17 @@ class Residency:
             where = "kept in memory and streamed to"
         note = f"{where} the device: {self.why}."
         return replace(explanation, notes=(*explanation.notes, note))
+
+    def measured(self) -> DeviceTraffic:
+        """Return what was copied to the device, for a report."""
+        traffic = self.traffic
+        if self.data is not None:
+            epoch, every, data = traffic.epoch_nbytes, traffic.to_device_nbytes, self.data.nbytes
+            return DeviceTraffic(epoch, every, data, traffic.index_nbytes, is_resident=True)
+        data = max(traffic.most_nbytes, traffic.epoch_nbytes)
+        if self.is_shared:
+            return DeviceTraffic(0, 0, data, is_shared=True)
+        return DeviceTraffic(traffic.epoch_nbytes, traffic.to_device_nbytes, data)
 
     def close(self) -> None:
         """Let go of what is on the device."""
@@ -55,7 +69,13 @@ def choose(
     budget = _share(device) if declared is None else declared
     origin = origin_of(source.node)
     is_in_memory = not isinstance(origin, str) and not origin.rows.grains
-    streamed = partial(Residency, left_nbytes=declared, is_in_memory=is_in_memory, traffic=counters)
+    streamed = partial(
+        Residency,
+        left_nbytes=declared,
+        is_in_memory=is_in_memory,
+        traffic=counters,
+        is_shared=device.is_cpu,
+    )
     if budget is None:
         return streamed("the device has no memory of its own")
     if isinstance(origin, str):

@@ -8,6 +8,9 @@ from typing import Any
 class Device(ABC):
     """Tables on a device: written a piece at a time, and gathered from by row number."""
 
+    is_cpu: bool = False
+    """Whether it is the CPU, which uses batches where they are, without a copy."""
+
     @abstractmethod
     def free_nbytes(self) -> int | None:
         """Return the bytes that an accelerator has left; None for a CPU, or where they are not known."""

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +15,14 @@ from penstock.core.nest import flatten
 from penstock.core.rows import rows_per_block
 from penstock.core.state import State
 from penstock.engine.plan import Options, make_plan
-from penstock.engine.stream import Report, Stream, open_stream
+from penstock.engine.stream import Stream, open_stream
 from penstock.errors import RangeError, StreamClosedError
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.device import Device
 from penstock.feeds.on_device.origin import Origin
 from penstock.feeds.on_device.traffic import Traffic
 from penstock.outlets import Outlets
+from penstock.reports.report import Report
 from penstock.stages.batch import Batch
 
 INDEX_DTYPE = np.dtype("int32")
@@ -131,7 +132,11 @@ class ResidentStream(Closing):
         self._rows: Iterator[Index] = iter(())
         self._known = self._next
         """Batches up to this one have their row numbers in `_rows`."""
+        self._num_rows = 0
         self._opened = perf_counter()
+        self._opened_at = time()
+        self._seconds: float | None = None
+        """How long it was open; None while it is."""
         self._is_closed = False
 
     def __iter__(self) -> Self:
@@ -144,6 +149,7 @@ class ResidentStream(Closing):
             self._rows = iter(np.split(*self._work_out()))
         rows = next(self._rows)
         self._next += 1
+        self._num_rows += len(rows)
         self._data.traffic.index_nbytes += rows.nbytes
         return rows if self._by_number else self._data.gather(rows)
 
@@ -152,6 +158,7 @@ class ResidentStream(Closing):
         while not self._is_closed and self._next != self._total:
             rows, _ = self._work_out()
             self._next = self._known
+            self._num_rows += len(rows)
             self._data.traffic.index_nbytes += rows.nbytes
             yield rows
 
@@ -182,10 +189,23 @@ class ResidentStream(Closing):
             self._report,
             epoch=self._begin.epoch,
             num_elements=self._next - self._begin.element,
-            seconds=perf_counter() - self._opened,
+            num_expected=self._total - self._begin.element,
+            num_rows=self._num_rows,
+            seconds=perf_counter() - self._opened if self._seconds is None else self._seconds,
             threads=0,
+            state=self._state(),
+            opened_at=self._opened_at,
+            timeline=(),
+            waited_seconds=0.0,
         )
+
+    def _state(self) -> str:
+        if self._next == self._total:
+            return "ended"
+        return "closed" if self._is_closed else "open"
 
     def close(self) -> None:
         """End it; the data stays where it is."""
+        if not self._is_closed:
+            self._seconds = perf_counter() - self._opened
         self._is_closed = True

@@ -13,6 +13,20 @@ class Traffic:
 
     to_device_nbytes: int = 0
     index_nbytes: int = 0
+    before_nbytes: int = 0
+    """What was copied before the epoch that is read now."""
+    most_nbytes: int = 0
+    """The most that was copied for one epoch before that."""
+
+    def begin_epoch(self) -> None:
+        """Count for another epoch from now on."""
+        self.most_nbytes = max(self.most_nbytes, self.epoch_nbytes)
+        self.before_nbytes = self.to_device_nbytes
+
+    @property
+    def epoch_nbytes(self) -> int:
+        """What was copied for the epoch that is read now."""
+        return self.to_device_nbytes - self.before_nbytes
 
 
 def counting(traffic: Traffic, structure: Structure) -> Callable[[Any], Any]:

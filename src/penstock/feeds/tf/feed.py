@@ -11,7 +11,6 @@ except ImportError as error:
 
 from penstock.core.fingerprint import fingerprint
 from penstock.core.state import State, StateDict
-from penstock.engine.stream import Report
 from penstock.feeds.base import Feed, standing
 from penstock.feeds.dtypes import byte_orders, check_dtypes
 from penstock.feeds.facts import check_batched, num_batches
@@ -20,7 +19,7 @@ from penstock.feeds.keras.calls import is_building, strategy_of_fit
 from penstock.feeds.leafwise import chained
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.traffic import counting
-from penstock.feeds.passes import Pass
+from penstock.feeds.passes import Epoch, Pass
 from penstock.feeds.tf.arrays import has_dtype
 from penstock.feeds.tf.device import TfDevice
 from penstock.feeds.tf.strategies import is_multi_worker, keep_to_this_worker
@@ -59,7 +58,13 @@ class _Epochs:
         count = counting(self.residency.traffic, structure) if data is None else None
         prepare = chained(byte_orders(self.source.node), count) if data is None else None
         opened = Pass(
-            self.source, prepare, begin, is_recorded=True, data=data, by_number=data is not None
+            self.source,
+            prepare,
+            begin,
+            is_recorded=True,
+            data=data,
+            by_number=data is not None,
+            traffic=self.residency.traffic if is_epoch else None,
         )
         self._opened = [each for each in self._opened if not _is_over(each)]
         self._opened.append(weakref.ref(opened))
@@ -169,10 +174,9 @@ class TfFeed(Feed, tf.data.Dataset):  # type: ignore[misc]  # TensorFlow has no 
         """
         self._epochs.resume(self._past(self._epochs.next, count))
 
-    def report(self) -> Report | None:
-        """Return what the epoch read last has done; None before the first."""
+    def _latest(self) -> Epoch | None:
         last = self._epochs.last
-        return None if last is None else last.latest.report()
+        return None if last is None else last.latest
 
     def close(self) -> None:
         """End what is still being read, and processes that wait for more; let go of what is on the device."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from penstock import _native
 from penstock.core.closing import Closing
+from penstock.core.read_count import count_read
 from penstock.errors import DataError, FileChangedError, NotAFileError
 from penstock.io.cells import Cells, Sums
 from penstock.io.failures import read_failure
@@ -220,6 +221,7 @@ class LocalReader(Closing):
         if direct_fd >= 0 and not is_direct:
             self._is_direct = False
         if failure is None:
+            count_read(sum(map(len, targets)))
             if is_direct and self._disk.was_read(sum(map(len, targets))):
                 self._disk.measure(self._fd, direct_fd, self.location.size)
             return sums

@@ -77,7 +77,7 @@ class SkippingFlow(Flow):
     def make_parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Yield the good rows, read ahead in parallel; bad ones are counted in order."""
         found = context.executor.ordered(
-            partial(self._read, context), self._spans(cursor, context), self._span_nbytes
+            partial(self._read, context), self._spans(cursor, context), self._span_nbytes, of=self
         )
         counting = _Counting(context.skipped)
         ready: list[Parcel] = []
@@ -225,7 +225,7 @@ class _Counting:
             num_new, num_bad = int(is_bad.sum()) - num_bad, int(is_bad.sum())
             what = str(bad_run.error)
             if bad_run.start == read.start and what in self.open:
-                self.skipped.add_rows(num_new)
+                self.skipped.add_rows(bad_run.error, num_new)
             else:
                 bad_run.error.add_note(f"Skipped: {bad_run.where}.")
                 self.skipped.add(bad_run.error, num_new)

@@ -14,6 +14,7 @@ from penstock.core.blocks import Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
 from penstock.core.lazy import lazy
+from penstock.core.read_count import count_read
 from penstock.core.rows import Context, RowSet, Runs, as_index, count, run_rows
 from penstock.core.spec import ArraySpec
 from penstock.io.cells import Cells
@@ -228,6 +229,7 @@ class Region(Leaf):
                 read = functools.partial(_native.read_rows, fd, self.offset, some, out, at, start)
                 if not (read() if self.checks is None else self._check(some, read, context)):
                     return False
+        count_read(len(rows) * self.field.nbytes)
         return True
 
     def _check(self, rows: Index, read: Callable[..., bool], context: Context) -> bool:

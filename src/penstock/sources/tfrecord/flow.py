@@ -103,7 +103,7 @@ class RecordFlow(Flow):
         if self.damage is not None and not self.skip:
             raise self.damage
         found = context.executor.ordered(
-            partial(self._decode, context), self.spans(cursor, context), self._span_nbytes
+            partial(self._decode, context), self.spans(cursor, context), self._span_nbytes, of=self
         )
         return (parcel for parcel in found if parcel.size)
 

@@ -15,6 +15,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import Block
 from penstock.core.fields import round_up
 from penstock.core.grains import Grain
+from penstock.core.read_count import count_read
 from penstock.core.rows import Context, Deferred, Node, Rows, RowSet, plain_context
 from penstock.errors import BudgetError, DataError
 from penstock.io.local.page_cache import page_cache_room
@@ -253,6 +254,7 @@ class TFRecordRows(Rows):
         reader = self._reader(number, context)
         with page_cache_of(reader) as fd:
             job = self.records.job(fd, edges[:-1], edges[1:], out)
+        count_read(int(edges[-1] - edges[0]))
         context.deferred.append(Deferred(job, partial(check_file, reader)))
 
     def _fill_run(self, first: int, last: int, out: Block, context: Context) -> None:

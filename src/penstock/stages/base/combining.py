@@ -189,7 +189,8 @@ class Puller:
     """Takes any number of rows at a time from a flow, and knows the cursor after each row."""
 
     def __init__(self, flow: Flow, cursor: Cursor, context: Context) -> None:
-        self.parcels: Iterator[Parcel] = context.executor.pumped(flow.parcels(cursor, context))
+        parcels = flow.parcels(cursor, context)
+        self.parcels: Iterator[Parcel] = context.executor.pumped(parcels, of=flow)
         self.parcel: Parcel | None = None
         self.used = 0
         self.start = cursor

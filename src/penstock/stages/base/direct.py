@@ -59,11 +59,13 @@ class Direct:
     def end(self, begun: Begun) -> Parcel:
         """Count the time that a block took; return it."""
         job, parcel = begun.job, begun.parcel
-        add = self._context.clock.add
-        gathered, ordered, num_rows = job.gather_seconds, job.order_seconds, job.num_rows
+        clock = self._context.clock
+        thread, began, took, ordered, gathered = job.times
+        add, num_rows = clock.add, job.num_rows
         for node, of_gather, of_order in self._shares:
             seconds = of_gather * gathered + of_order * ordered
             add(node, seconds, parcel.size if node.is_batched else num_rows)
+        clock.note(self._rows, thread, began, took)
         return parcel
 
 

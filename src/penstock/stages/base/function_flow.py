@@ -111,7 +111,7 @@ def applied(
         # keep their own rows alive, and at most one more parcel.
         return flow.block_nbytes(piece.size) + flow.input.block_nbytes(piece.size)
 
-    found = context.executor.ordered(timed, pieces(), nbytes)
+    found = context.executor.ordered(timed, pieces(), nbytes, of=flow)
     ready: list[Parcel] = []
     for parcel, bad in found:
         for row in bad:

@@ -61,8 +61,9 @@ class Later:
         if not begun.job.is_good:
             return self._read(begun.span)
         begun.check()
-        seconds = begun.job.gather_seconds
+        thread, began, took, _, seconds = begun.job.times
         self._clock.add(self._source, seconds, 0)  # The rows were counted when it was begun.
+        self._clock.note(self._rows, thread, began, took)
         self._took(begun.span, begun.parcel.block, seconds)
         return begun.parcel
 

@@ -72,11 +72,15 @@ class Segment(Flow):
         route = self.rows.route(context.epoch)
         if route is not None:
             direct = Direct(self.rows, route, context)
-            return context.executor.filled(direct.begin, spans, direct.nbytes, direct.end, read)
+            return context.executor.filled(
+                direct.begin, spans, direct.nbytes, direct.end, read, of=self.rows
+            )
         if self.rows.defers(slice(0, min(1, self.rows.num_rows))):
             later = Later(self.rows, context, read, took)
-            return context.executor.filled(later.begin, spans, nbytes, later.end, read)
-        return context.executor.ordered(read, spans, nbytes)
+            return context.executor.filled(
+                later.begin, spans, nbytes, later.end, read, of=self.rows
+            )
+        return context.executor.ordered(read, spans, nbytes, of=self.rows)
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return the bytes of the blocks in flight, and of the one that the consumer has."""

@@ -16,6 +16,7 @@ from penstock.core.arrays import Array, raw_rows
 from penstock.core.blocks import Block, Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
+from penstock.core.read_count import count_read
 from penstock.core.rows import Context, Node, Rows, RowSet, as_index, count, rows_per_block, shifted
 from penstock.errors import StreamClosedError
 from penstock.shards.folder import ShardFolder
@@ -57,6 +58,7 @@ class _Growing(Entries):
             got = os.preadv(self.file.fd, [view], at)
             assert got > 0, "rows were read back before they were written"
             view, at = view[got:], at + got
+        count_read(array.nbytes)
         return array
 
 

@@ -32,6 +32,10 @@ class ShuffledRows(StageRows):
         """Return the seed and the number of rows: nothing else matters."""
         return (self.seed, self.input.num_shuffles), self.num_rows
 
+    def how_mixed(self) -> float | None:
+        """Return how well rows are mixed: as well as can be."""
+        return 1.0
+
     def choice(self) -> str:
         """Return how it shuffles."""
         what = "whole batches" if self.is_batched else "rows"

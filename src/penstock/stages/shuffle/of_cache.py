@@ -69,6 +69,10 @@ class ShuffledCache(StageFlow):
         key = (self.seed, self.input.num_shuffles), self.num_rows
         return (*key, "cache", lineage(self.input)) if self.input.grains and not self.exact else key
 
+    def how_mixed(self) -> float | None:
+        """Return how well rows are mixed, if that is known before the cache is full."""
+        return None if self.input.grains else 1.0
+
     def choice(self) -> str:
         """Return how it shuffles."""
         if self.input.grains:

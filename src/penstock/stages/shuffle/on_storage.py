@@ -200,6 +200,10 @@ class WindowedRows(LoadingRows):
             "the last window."
         )
 
+    def how_mixed(self) -> float | None:
+        """Return how well rows are mixed, from 0 to 1."""
+        return self.order(0).mixing()
+
     def choice(self) -> str:
         """Return how it shuffles, and how well."""
         order = self.order(0)

@@ -161,6 +161,10 @@ class ScatteredRows(LoadingRows):
         """Return the seed and the number of rows: the order is that of rows in memory."""
         return (self.seed, self.input.num_shuffles), self.num_rows
 
+    def how_mixed(self) -> float | None:
+        """Return how well rows are mixed: as well as can be."""
+        return 1.0
+
     def choice(self) -> str:
         """Return how it shuffles, and what that costs."""
         buckets = self.buckets(0)

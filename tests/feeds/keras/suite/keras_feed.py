@@ -372,7 +372,10 @@ def test_the_report_tells_of_the_last_epoch(data):
     feed = ps.from_arrays(data).batch(32).to_keras()
     assert feed.report() is None
     light_model().fit(feed, epochs=2, verbose=0)
-    assert (feed.report().epoch, feed.report().num_elements) == (1, 7)
+    report = feed.report()
+    assert (report.epoch, report.num_elements, report.state) == (1, 7, "ended")
+    assert report.num_rows == len(data[0])
+    assert report.device.is_shared
     assert "memory" in str(feed.explain())
 
 
