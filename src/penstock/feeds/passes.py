@@ -57,7 +57,7 @@ class Pass:
         self._is_recorded = is_recorded and not self._has_random_access
         self._skipped = begin.element
         """Batches of the epoch being read that lie before the first one of the pass."""
-        self.stream: Epoch | None = self._open(begin) if stream is None else stream
+        self.stream: Epoch | None = self._open(begin, stream)
         self.epoch = begin.epoch
         self._states: deque[tuple[int, State]] = deque()
         self.handed = 0
@@ -70,9 +70,11 @@ class Pass:
         self.latest: Epoch = self.stream
         """The stream read from last."""
 
-    def _open(self, begin: State) -> Epoch:
+    def _open(self, begin: State, stream: Stream | None = None) -> Epoch:
         if self._traffic is not None:
             self._traffic.begin_epoch()
+        if stream is not None:
+            return stream
         if self._data is None:
             return open_stream(self._source.node, self._source.options, state=begin.to_dict())
         return ResidentStream(self._source, self._data, begin, by_number=self._by_number)
