@@ -212,7 +212,7 @@ def test_penstock_imports_no_optional_package():
 
 
 LATER = (
-    "email importlib.metadata tempfile zipfile penstock.core.digests penstock.core.objects "
+    "click email importlib.metadata tempfile zipfile penstock.core.digests penstock.core.objects "
     "penstock.engine.functions.remote penstock.io.remote penstock.ranks.identity penstock.sources.files "
     "html penstock.engine.stream.first_rows penstock.reports "
     "penstock.stages.distribute penstock.stages.shuffle.scatter penstock.workers penstock.writers"
@@ -221,13 +221,25 @@ LATER = (
 
 def test_what_most_programs_never_use_is_loaded_when_it_is():
     # What was there before is Python's own, or NumPy's.
-    code = "import sys, numpy; before = set(sys.modules); import penstock; print(*set(sys.modules) - before)"
+    code = "import sys, numpy; before = set(sys.modules); "
+    code += "import penstock; penstock.from_arrays; print(*set(sys.modules) - before)"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     loaded = set(result.stdout.split())
     assert "penstock.dataset" in loaded
     assert not loaded.intersection(LATER.split())
+
+
+def test_commands_that_need_no_data_load_no_numpy():
+    for arguments in (["--version"], ["--help"], ["fit", "--help"]):
+        code = f"import sys; from penstock.cli import main; main({arguments}); print(*sys.modules)"
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        loaded = set(result.stdout.splitlines()[-1].split())
+        assert "click" in loaded
+        assert not loaded.intersection(["numpy", "rich", "penstock.dataset", "penstock.errors"])
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ ACROSS = {
     "test_surface.py",  # what users import and see
     "test_coming_from.py",  # what docs/coming_from.md lists
     "test_contributing.py",  # what CONTRIBUTING.md says
+    "test_command_line.py",  # what docs/command_line.md shows
     "test_conftest.py",  # the tests themselves
     "test_mirror.py",
     "memory/test_promises.py",  # the budget, kept by whole chains
@@ -56,6 +57,7 @@ UNTESTED = {
     "feeds/keras/ranks_on_torch.py",  # takes several processes: test_ranks_on_torch.py starts them
     "feeds/keras/random_state.py",  # saved and put back by the checkpoint
     "feeds/keras/saved_run.py",  # its file, which the tests of the checkpoint damage
+    "feeds/keras/fit_command.py",  # what `penstock fit` does: cli/test_fit.py
     "feeds/keras/demo.py",  # a process that `penstock demo` starts; no test does
 }
 # Tests of Keras are run once a backend by feeds/keras/test_feed.py: suite/keras_b.py tests feeds/keras/b.py.

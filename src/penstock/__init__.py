@@ -3,52 +3,50 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.habits import NAMES, attribute_words
-from penstock.core.spec import ArraySpec, spec_of
-from penstock.dataset import Dataset
-from penstock.engine.plan import Explanation
-from penstock.engine.stream import Stream
-from penstock.errors import (
-    AccessError,
-    BudgetError,
-    CannotPickle,
-    DataError,
-    DiskFullError,
-    FieldError,
-    FileChangedError,
-    FileError,
-    FunctionError,
-    LengthError,
-    MissingFileError,
-    NotAFileError,
-    PenstockError,
-    PenstockWarning,
-    RangeError,
-    RankMismatchError,
-    ReadError,
-    RecordError,
-    SpecMismatchError,
-    StaleCacheError,
-    StateError,
-    StreamClosedError,
-    TargetExistsError,
-    WorkersUnavailable,
-    WriteError,
-)
-from penstock.makers import (
-    concatenate,
-    from_arrays,
-    from_files,
-    from_generator,
-    from_tfrecord,
-    interleave,
-    mix,
-    zip,  # noqa: A004  # The name users know.
-)
-
 if TYPE_CHECKING:
     from penstock import tfrecord
+    from penstock.core.spec import ArraySpec, spec_of
+    from penstock.dataset import Dataset
+    from penstock.engine.plan import Explanation
+    from penstock.engine.stream import Stream
+    from penstock.errors import (
+        AccessError,
+        BudgetError,
+        CannotPickle,
+        DataError,
+        DiskFullError,
+        FieldError,
+        FileChangedError,
+        FileError,
+        FunctionError,
+        LengthError,
+        MissingFileError,
+        NotAFileError,
+        PenstockError,
+        PenstockWarning,
+        RangeError,
+        RankMismatchError,
+        ReadError,
+        RecordError,
+        SpecMismatchError,
+        StaleCacheError,
+        StateError,
+        StreamClosedError,
+        TargetExistsError,
+        WorkersUnavailable,
+        WriteError,
+    )
     from penstock.feeds.keras.fit_arrays import fit_arrays
+    from penstock.makers import (
+        concatenate,
+        from_arrays,
+        from_files,
+        from_generator,
+        from_tfrecord,
+        interleave,
+        mix,
+        zip,  # noqa: A004  # The name users know.
+    )
     from penstock.reports.report import Report, merge_reports
     from penstock.sources.tfrecord.features import (
         FixedFeature,
@@ -110,26 +108,36 @@ __all__ = [
     "zip",
 ]
 
-# What most programs never use: `import penstock` does not wait for it.
-_LATE = {
-    "FixedFeature": "penstock.sources.tfrecord.features",
-    "ImageFeature": "penstock.sources.tfrecord.features",
-    "Report": "penstock.reports.report",
-    "SequenceFeature": "penstock.sources.tfrecord.features",
-    "TensorFeature": "penstock.sources.tfrecord.features",
-    "VarFeature": "penstock.sources.tfrecord.features",
-    "fit_arrays": "penstock.feeds.keras.fit_arrays",
-    "merge_reports": "penstock.reports.report",
-}
+# Each name is loaded when it is first used, with the modules that it needs: so `penstock --help` takes no longer than
+# Python and click, and a program that uses `fit_arrays` alone does not wait for TFRecords.
+_MODULES = {
+    "core.spec": ("ArraySpec", "spec_of"),
+    "dataset": ("Dataset",),
+    "engine.plan": ("Explanation",),
+    "engine.stream": ("Stream",),
+    "feeds.keras.fit_arrays": ("fit_arrays",),
+    "makers": (
+        "concatenate", "from_arrays", "from_files", "from_generator", "from_tfrecord", "interleave", "mix", "zip",
+    ),
+    "reports.report": ("Report", "merge_reports"),
+    "sources.tfrecord.features": (
+        "FixedFeature", "ImageFeature", "SequenceFeature", "TensorFeature", "VarFeature",
+    ),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name that is loaded when it is first used."""
+    """Return a name of the interface; its module is loaded now."""
+    if name not in __all__:
+        habits = importlib.import_module("penstock.core.habits")
+        raise AttributeError(
+            habits.attribute_words("the module penstock", name, __all__, habits.NAMES)
+        )
     if name == "tfrecord":
         return importlib.import_module("penstock.tfrecord")
-    if name not in _LATE:
-        raise AttributeError(attribute_words("the module penstock", name, __all__, NAMES))
-    value = getattr(importlib.import_module(_LATE[name]), name)
+    # All that has no other place is an error.
+    value = getattr(importlib.import_module(f"penstock.{_HOMES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 

@@ -194,19 +194,14 @@ def test_what_exists_is_refused_unless_told_otherwise(archive, tmp_path, capsys)
     ("arguments", "message"),
     [
         (["missing.npz", "out"], "there is no such file"),
-        (["in.npz", "out", "--shard-rows", "0"], "at least 1, got 0"),
         (["in.npz", "out", "--fields", "z"], "has no"),
         (["in.npz", "out", "--memory", "1"], "too small"),
+        (["in.npz", "out", "--dtype", "f4"], "--dtype is for raw files: npz files say themselves"),
         (["in.npz", "out", "--memory", "1000"], "Give --memory "),
         (["in.npz", "in.npz/out"], "a part of this path is a file"),
         (["in.npz", "n" * 300], "this name is too long. Choose a shorter one."),
         (["in.npz", "/sys/out"], "no permission to write here"),
         (["in.npz", "a\0b"], "must not have a NUL character"),
-        (["in.npz", "out.h5"], "OUT ends in '.h5', which can't be written: write a folder of .npy"),
-        (["in.npz", "out.npy"], "(a name without an ending), .parquet, .tfrecord or .zarr."),
-        (["in.npz", "out.v2"], ".parquet, .tfrecord or .zarr; or say which with --format"),
-        (["in.npz", "out.h5", "--format", "npy"], "--format npy makes something else"),
-        (["in.npz", "out.zarr", "--format", "parquet"], "--format parquet makes something else"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_1(arguments, message, archive, capsys, monkeypatch):
@@ -215,13 +210,40 @@ def test_mistakes_are_one_line_and_exit_code_1(arguments, message, archive, caps
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("penstock convert: ")
+    assert error.count("\n") == 1
     assert "Traceback" not in error
     assert [path.name for path in archive.parent.iterdir()] == ["in.npz"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["in.npz"], "Missing argument 'OUT'"),
+        (["in.npz", "out", "--shard-rows", "0"], "'--shard-rows': 0 is not in the range x>=1"),
+        (["in.npz", "out", "--memory", "much"], "'--memory': a size must look like '512MB'"),
+        (["in.npz", "out", "--size", "3,4,5"], "'--size': '3,4,5' must be a height and a width"),
+        (["in.npz", "out", "--shape", "3x4"], "'--shape': '3x4' must be whole numbers"),
+        (["in.npz", "out", "--shape", "3"], "--shape is of a raw file, which needs a --dtype"),
+        (["in.npz", "out.h5"], "OUT ends in '.h5', which can't be written: write a folder of .npy"),
+        (["in.npz", "out.npy"], "(a name without an ending), .parquet, .tfrecord or .zarr."),
+        (["in.npz", "out.v2"], ".parquet, .tfrecord or .zarr; or say which with --format"),
+        (["in.npz", "out.h5", "--format", "npy"], "--format npy makes something else"),
+        (["in.npz", "out.zarr", "--format", "parquet"], "--format parquet makes something else"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(arguments, message, archive, capsys, monkeypatch):
+    monkeypatch.chdir(archive.parent)
+    assert main(["convert", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("penstock convert: ")
+    assert error.endswith("(penstock convert --help)\n")
+    assert error.count("\n") == 1
+    assert [path.name for path in archive.parent.iterdir()] == ["in.npz"]
+
+
 def test_help_says_what_it_does(capsys):
-    with pytest.raises(SystemExit):
-        main(["convert", "--help"])
+    assert main(["convert", "--help"]) == 0
     assert "starts over" in " ".join(capsys.readouterr().out.split())
 
 

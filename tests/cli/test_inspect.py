@@ -1,5 +1,6 @@
 """penstock inspect: what is in files, and what a shuffled pass would cost."""
 
+import json
 from pathlib import Path
 
 import h5py
@@ -8,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli import main
-from penstock.cli.inspect import decoded_times
+from penstock.cli.facts import decoded_times
 
 
 def inspect(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -118,6 +119,16 @@ def test_tfrecords_are_shown_with_the_features_that_were_found(tmp_path, capsys)
     text = capsys.readouterr().out
     assert "records  5" in text
     assert "feature  'x': FixedFeature(shape=(3,)" in text
+    assert "mixing 1.00" in text
+    (tmp_path / "none.tfrecord").write_bytes(b"")
+    assert main(["inspect", str(tmp_path / "none.tfrecord")]) == 0
+    assert "features none (it has no records, and so no features)" in capsys.readouterr().out
+    name = next((tmp_path / "out").iterdir())
+    name.write_bytes(name.read_bytes()[:-3])
+    assert main(["inspect", str(name), "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)["records"]
+    assert "row 4" in records["damage"]
+    assert set(records["features"]) == {"x", "y"}
 
 
 @pytest.mark.parametrize("command", ["inspect", "convert"])
@@ -128,6 +139,6 @@ def test_storage_options_that_are_no_json_object_are_refused_by_the_name_of_the_
     target = [str(tmp_path / "out")] if command == "convert" else []
     code = main([command, str(tmp_path / "a.npy"), *target, "--storage-options", text])
     message = capsys.readouterr().err
-    assert code == 1
-    assert "--storage-options must be a JSON object" in message
+    assert code == 2
+    assert "'--storage-options': it must be a JSON object" in message
     assert "secret" not in message

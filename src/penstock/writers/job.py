@@ -1,10 +1,12 @@
 """What a writer gets: the rows, and what the user asked for."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.core.progress import Step, begin, can_show
 from penstock.core.rows import Node
 from penstock.core.state import StateDict
 from penstock.engine.plan import Options
@@ -41,6 +43,13 @@ class Job:
     def name(self) -> str:
         """The name of what is written, for people."""
         return self.url.rstrip("/").rpartition("/")[2] or self.path.name
+
+    def begin(self, num_rows: int | None, done: int = 0) -> Step:
+        """Return the step of writing the rows, of which `done` were written before; its bar is what was asked for."""
+        is_wanted = self.progress
+        if is_wanted is None and sys.stderr.isatty() and can_show():
+            is_wanted = True
+        return begin(self.name, total=num_rows, done=done, wanted=is_wanted)
 
     def open_stream(self, state: StateDict | None) -> Stream:
         """Return a stream of epoch 0, from a state on (None: from the start)."""

@@ -13,6 +13,7 @@ from penstock.core.arrays import Index
 from penstock.core.blocks import varying_nbytes
 from penstock.core.fingerprint import doubts, fingerprint, made_from
 from penstock.core.nest import field_names
+from penstock.core.progress import Step
 from penstock.core.rows import Node, Rows, rows_per_block
 from penstock.core.state import State
 from penstock.engine.stream import Stream
@@ -38,7 +39,6 @@ from penstock.shards.sequence import (
 from penstock.shards.writing import ShardRecord, ShardWriter
 from penstock.writers import on_ray, to_store
 from penstock.writers.job import Job
-from penstock.writers.progress import Advance, progress_bar
 from penstock.writers.shard_tasks import Sent
 
 _ROW = "row"
@@ -157,21 +157,19 @@ def _write_rows(job: Job, folder: ShardFolder | RemoteFolder) -> None:
         state = State(fingerprint(job.node), 0, done, shards.cursor).to_dict()
     try:
         with (
-            progress_bar(
-                job.name, num_rows=job.node.num_rows, done=done, wanted=job.progress
-            ) as advance,
+            job.begin(job.node.num_rows, done) as step,
             job.open_stream(state) as stream,
         ):
-            _drain(stream, shards, advance)
+            _drain(stream, shards, step)
         shards.finish()
     finally:
         shards.close()
 
 
-def _drain(stream: Stream, shards: ShardSequence, advance: Advance) -> None:
+def _drain(stream: Stream, shards: ShardSequence, step: Step) -> None:
     for parcel in stream.parcels():
         shards.add(parcel)
-        advance(parcel.size, parcel.block.nbytes)
+        step.advance(parcel.size, parcel.block.nbytes)
         del parcel  # Its buffers are free for the next parcel.
 
 
@@ -183,7 +181,7 @@ def _write_on_ray(job: Job, folder: ShardFolder) -> None:
         ]
         done = sum(one.num_rows for one in folder.finished.values())
         num_rows = tasks.sent.node.num_rows
-        with progress_bar(job.name, num_rows=num_rows, done=done, wanted=job.progress) as advance:
+        with job.begin(num_rows, done) as step:
             missing = (one for one in shards if one.number not in folder.finished)
             for shard, found in tasks.run(missing):
                 cursor = None  # As in `ShardSequence`: there is nothing after the last one.
@@ -191,7 +189,7 @@ def _write_on_ray(job: Job, folder: ShardFolder) -> None:
                     cursor = shard.stop if isinstance(job.node, Rows) else {_ROW: shard.stop}
                 folder.adopt(shard.number, found.result, found.folder, cursor)
                 record = folder.finished[shard.number]
-                advance(record.num_rows, sum(one.nbytes for one in record.files.values()))
+                step.advance(record.num_rows, sum(one.nbytes for one in record.files.values()))
 
 
 def _cuts(job: Job, folder: ShardFolder, tasks: on_ray.Tasks) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock.core.blocks import Block
+from penstock.core.progress import Step
 from penstock.core.rows import ENDLESS, Node
 from penstock.io.atomic import atomic_directory
 from penstock.io.failures import write_errors
@@ -19,7 +20,6 @@ from penstock.shards.ownership import check_target, discard, mark_files
 from penstock.shards.sequence import default_shard_rows
 from penstock.writers import on_ray
 from penstock.writers.job import Job
-from penstock.writers.progress import Advance, progress_bar
 from penstock.writers.shard_tasks import Sent
 
 
@@ -69,34 +69,34 @@ def write_parts(job: Job, make_format: MakeFormat) -> None:
     check_target(job.path, overwrite=job.overwrite)
     with (
         atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
-        progress_bar(job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress) as advance,
+        job.begin(job.node.num_rows) as step,
     ):
         if job.engine == "ray":
-            _write_on_ray(job, kind, make_format, folder, advance)
+            _write_on_ray(job, kind, make_format, folder, step)
         else:
-            _write_rows(job, kind, folder, advance)
+            _write_rows(job, kind, folder, step)
         mark_files(folder)
 
 
-def _write_rows(job: Job, kind: PartFormat, folder: Path, advance: Advance) -> None:
+def _write_rows(job: Job, kind: PartFormat, folder: Path, step: Step) -> None:
     with (
         job.open_stream(None) as stream,
         _Parts(folder, kind, _ends(job), job.shards, finished=job.finished) as parts,
     ):
         for parcel in stream.parcels():
-            advance(parcel.size, parts.add(parcel.block, parcel.size))
+            step.advance(parcel.size, parts.add(parcel.block, parcel.size))
             del parcel  # Its buffers are free for the next parcel.
 
 
 def _write_on_ray(
-    job: Job, kind: PartFormat, make_format: MakeFormat, folder: Path, advance: Advance
+    job: Job, kind: PartFormat, make_format: MakeFormat, folder: Path, step: Step
 ) -> None:
     with on_ray.tasks(job, folder) as tasks:
         works = _works(job, kind, make_format, tasks.sent.node.num_rows)
         for work, done in tasks.run(works):
             with write_errors(folder / work.name):
                 (done.folder / work.name).rename(folder / work.name)
-            advance(work.stop - work.start, done.result)
+            step.advance(work.stop - work.start, done.result)
 
 
 def _works(

@@ -24,7 +24,6 @@ from penstock.shards.ownership import check_target, discard, mark_files
 from penstock.shards.sequence import fixed_nbytes
 from penstock.shards.writing import append_column
 from penstock.writers.job import Job
-from penstock.writers.progress import progress_bar
 
 _CHUNK_NBYTES = 1 << 18
 """The bytes of a chunk: a shuffle reads whole ones, and mixes some hundred of them."""
@@ -44,13 +43,13 @@ def write(job: Job) -> None:
     check_target(job.path, overwrite=job.overwrite)
     with (
         atomic_directory(job.path, replace=job.overwrite, discard=discard) as folder,
-        progress_bar(job.name, num_rows=job.node.num_rows, done=0, wanted=job.progress) as advance,
+        job.begin(job.node.num_rows) as step,
         job.open_stream(None) as stream,
     ):
         store = ZarrStore(kind, folder, job.path)
         for parcel in stream.parcels():
             store.add(parcel.block, parcel.size)
-            advance(parcel.size, parcel.block.nbytes)
+            step.advance(parcel.size, parcel.block.nbytes)
             del parcel  # Its buffers are free for the next parcel.
         store.finish()
         mark_files(folder)

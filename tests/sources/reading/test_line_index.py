@@ -12,11 +12,13 @@ from tests.native import twins
 
 import penstock as ps
 from penstock import _native
+from penstock.core.progress import Step
 from penstock.errors import FileChangedError
 from penstock.io.formats.lines import TEXT, Dialect
 from penstock.io.paths import expand
 from penstock.sources.reading import line_index
 from penstock.sources.reading.line_index import LineIndex, index_lines, length_sums
+from penstock.sources.reading.saved_indexes import Scan
 
 CSV = Dialect(ord(","))
 PIECES = [b"a", b"\n", b"\r\n", b'"', b",", b'"b,\n""c"', b"dd", b"x" * 30]
@@ -69,7 +71,9 @@ def test_numbers_that_are_no_index_of_this_file_are_not_believed(tmp_path: Path)
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n")
     (location,) = expand(path)
-    index = line_index._scan(location, 0, TEXT, direct=False, stop=threading.Event())
+    index = line_index._scan(
+        location, 0, TEXT, direct=False, all_files=Scan(Step(), threading.Event())
+    )
     assert index is not None
     numbers = index.numbers()
     assert LineIndex.of(numbers, 0, location) is not None

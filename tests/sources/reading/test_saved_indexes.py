@@ -1,15 +1,15 @@
 """Indexes in the user's cache directory: whole and of this version of a file, or not believed."""
 
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from penstock.errors import StreamClosedError
 from penstock.io.location import Location
 from penstock.io.paths import expand
-from penstock.sources.reading.saved_indexes import cache_folder, each_in_parallel, load, save
+from penstock.sources.reading.saved_indexes import Scan, cache_folder, each_in_parallel, load, save
 
 NUMBERS = np.arange(10) * 7
 WORDS = (1, "of this kind")
@@ -66,12 +66,15 @@ def test_an_error_ends_the_other_scans(tmp_path: Path) -> None:
     locations = [listed(name) for name in names]
     assert each_in_parallel(locations, lambda one, _: one.name) == ["0.txt", "1.txt", "2.txt"]
     assert each_in_parallel([], lambda one, _: one.name) == []
-    events = []
+    scans = []
 
-    def fail(location: Location, stop: threading.Event) -> str:
-        events.append(stop)
+    def fail(location: Location, scan: Scan) -> str:
+        scans.append(scan)
         raise ValueError(location.name)
 
     with pytest.raises(ValueError, match=r"0\.txt"):
         each_in_parallel(locations, fail)
-    assert all(stop.is_set() for stop in events)
+    assert scans
+    for scan in scans:
+        with pytest.raises(StreamClosedError, match="was stopped"):
+            scan.passed(1)

@@ -10,7 +10,6 @@ from tests.sources.conformance import SourceConformance
 from tests.sources.tfrecord.files import (
     FEATURES,
     FIXED,
-    damaged,
     labels,
     payloads,
     rows,
@@ -20,7 +19,6 @@ from tests.sources.tfrecord.files import (
 
 import penstock as ps
 from penstock.errors import DataError, MissingFileError
-from penstock.sources.tfrecord.rows import describe_tfrecord
 
 
 def fixed(count, start=0):
@@ -224,16 +222,6 @@ def test_mistakes_in_the_call_are_refused_at_once(tmp_path):
     write(path, [b"\xff\xff\xff"])
     with pytest.raises(DataError, match=r"tell no features.*raw=True"):
         ps.from_tfrecord(path)
-
-
-def test_it_describes_files_for_inspect(tmp_path):
-    path = write(tmp_path / "a.tfrecord", payloads(12))
-    lines = describe_tfrecord(ps.from_tfrecord(path, FIXED).node.locations)
-    assert "records  12" in lines
-    assert any("'data': FixedFeature(shape=(3,), dtype=dtype('float32')" in one for one in lines)
-    damaged(path, starts(payloads(12))[3])
-    locations = ps.from_tfrecord(path, FIXED, index=False).node.locations
-    assert any("damaged" in one and "row 3" in one for one in describe_tfrecord(locations))
 
 
 def test_bytes_that_are_no_records_are_not_said_to_be_an_empty_file(tmp_path):

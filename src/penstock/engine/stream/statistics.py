@@ -12,6 +12,7 @@ from penstock import _native
 from penstock.core.arrays import Array, raw_rows, spans
 from penstock.core.columns import Column, Fixed, Ragged, Text
 from penstock.core.nest import unflatten
+from penstock.core.progress import begin
 from penstock.core.rows import Node
 from penstock.core.spec import ArraySpec
 from penstock.engine.stream.stream import Stream
@@ -244,8 +245,9 @@ def in_any_order(node: Node) -> Node:
 def statistics(stream: Stream, node: Node) -> Any:
     """Return a nest of `FieldStatistics`, like a row; takes the memory of a few blocks, and of a few rows."""
     running = [_Running(one.spec, node.is_batched) for one in node.fields]
-    with stream:
+    with begin("counting", total=None if node.is_endless else node.num_rows) as step, stream:
         for block, size in stream.blocks():
             for column, one in zip(block.columns, running, strict=True):
                 one.add(column, size)
+            step.advance(size, block.nbytes)
     return unflatten(node.structure, [one.result() for one in running])

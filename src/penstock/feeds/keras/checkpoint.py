@@ -174,6 +174,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             set_random_state(self._random)
             self._random = None
 
+    @property
+    def steps_done(self) -> int:
+        """Batches of this epoch that were trained on, by earlier processes, too."""
+        return self._steps_done
+
     # -- saving -------------------------------------------------------------------------------
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -1,6 +1,10 @@
 """Which Keras there is: installed at all, with a backend, and one of those that penstock was run with."""
 
+import importlib.util
+import json
+import os
 import re
+from pathlib import Path
 
 from penstock.errors import warn_user
 
@@ -41,3 +45,47 @@ def warn_of_unknown_release(version: str) -> None:
         f"Keras {version} is newer than those that this penstock was run with ({RUN}); look whether the first "
         "epochs are as you expect them, or install one of those."
     )
+
+
+def choose_backend(wanted: str | None = None, *, by_file: bool = True) -> str:
+    """Return the backend for a process that has not imported Keras yet, and set it: it can't be changed afterwards.
+
+    It is the one that is wanted, or set in the environment, or (`by_file`) in Keras' own file, or the first that is
+    installed.
+    """
+    if importlib.util.find_spec("keras") is None:
+        raise ImportError(
+            "training needs Keras and a backend: pip install 'penstock[keras,jax]'", name="keras"
+        )
+    chosen = wanted or os.environ.get("KERAS_BACKEND") or (_configured() if by_file else "")
+    if not chosen:
+        # The order of how fast they start; TensorFlow takes longest.
+        chosen = next((name for name in ("jax", "torch", "tensorflow") if _is_there(name)), "")
+    if not chosen:
+        raise ImportError(
+            "Keras has no backend here: pip install 'penstock[jax]', or 'penstock[torch]', or 'penstock[tensorflow]'",
+            name="jax",
+        )
+    if chosen not in _BACKENDS:
+        raise ValueError(
+            f"KERAS_BACKEND must be one of {', '.join(_BACKENDS)} to train, got {chosen!r}."
+        )
+    if not _is_there(chosen):
+        raise missing_keras(ImportError(name=chosen))
+    os.environ["KERAS_BACKEND"] = chosen
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Log lines of TensorFlow are not for users.
+    return chosen
+
+
+def _configured() -> str:
+    """Return what Keras' own file says, if that is installed: Keras writes one that says tensorflow by itself."""
+    home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    try:
+        found = json.loads((home / "keras.json").read_text()).get("backend", "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) and _is_there(found) else ""
+
+
+def _is_there(package: str) -> bool:
+    return package in _BACKENDS and importlib.util.find_spec(package) is not None

@@ -1,6 +1,5 @@
 """Where lines of text and records of CSV begin: an entry for each run of up to 64 KB, found by one fast scan."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,14 +8,13 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.arrays import Index
-from penstock.errors import StreamClosedError
 from penstock.io.formats.lines import MOST_NBYTES, Dialect
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.reader import Bytes, read_bytes
 from penstock.io.sizes import PIECE_NBYTES, READ_NBYTES
 from penstock.memory import allocate_plain
-from penstock.sources.reading.saved_indexes import each_in_parallel, load, save
+from penstock.sources.reading.saved_indexes import Scan, each_in_parallel, load, save
 
 RUN_NBYTES = READ_NBYTES
 """Runs are at most so large: what is worth a random read. A longer record is a run of its own."""
@@ -81,16 +79,16 @@ def index_lines(
     """
     begin = dict(zip(locations, starts, strict=True))
 
-    def scan(location: Location, stop: threading.Event) -> LineIndex | None:
+    def scan(location: Location, all_files: Scan) -> LineIndex | None:
         start = begin[location]
         words = _VERSION, f"{start} {dialect.separator} {dialect.quote}"
         most = _NUM_FACTS + _native.NUM_LENGTHS + 2 * (_most_runs(location.size) + 1)
         if location.size < _SAVED_NBYTES:
-            return _scan(location, start, dialect, direct=direct, stop=stop)
+            return _scan(location, start, dialect, direct=direct, all_files=all_files)
         saved = load("lines", location, words, lambda count: count <= most)
         found = None if saved is None else LineIndex.of(saved, start, location)
         if found is None:
-            found = _scan(location, start, dialect, direct=direct, stop=stop)
+            found = _scan(location, start, dialect, direct=direct, all_files=all_files)
             if found is not None:
                 save("lines", location, words, found.numbers())
         return found
@@ -105,7 +103,7 @@ def _most_runs(nbytes: int) -> int:
 
 
 def _scan(
-    location: Location, start: int, dialect: Dialect, *, direct: bool, stop: threading.Event
+    location: Location, start: int, dialect: Dialect, *, direct: bool, all_files: Scan
 ) -> LineIndex | None:
     edges, rows = [np.array([start])], [np.array([0])]
     lengths = np.zeros(_native.NUM_LENGTHS, np.int64)
@@ -114,8 +112,6 @@ def _scan(
     buffer = allocate_plain(min(wanted, max(1, location.size - start)))
     with open_reader(location, direct=direct, access="sequential") as reader:
         while offset < location.size:
-            if stop.is_set():
-                raise StreamClosedError("the scan was stopped.")
             piece = buffer[: location.size - offset]
             reader.read_into(piece, offset)
             is_last = offset + len(piece) == location.size
@@ -129,6 +125,7 @@ def _scan(
                 # A record that is larger than the piece: it is looked at again, with more of what follows it.
                 if wanted >= MOST_NBYTES:
                     return None
+                all_files.passed(0)
                 wanted *= 2
                 del piece, buffer, scan  # Frees its memory before there is more.
                 buffer = allocate_plain(min(wanted, location.size - offset))
@@ -136,7 +133,8 @@ def _scan(
             edges.append(offset + ends[:count])
             rows.append(num_rows + np.cumsum(counts[:count]))
             num_rows += int(counts[:count].sum())
-            offset = location.size if is_last else int(edges[-1][-1])
+            before, offset = offset, location.size if is_last else int(edges[-1][-1])
+            all_files.passed(offset - before)
         if location.size > start:
             last = read_bytes(reader, location.size - 1, 1)
         reader.check_unchanged()

@@ -6,13 +6,15 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from penstock.core.arrays import Index
-from penstock.errors import FileError
+from penstock.core.progress import Step, begin
+from penstock.errors import FileError, StreamClosedError
 from penstock.io.atomic import atomic_file
 from penstock.io.location import Location
 
@@ -69,17 +71,36 @@ def save(kind: str, location: Location, words: tuple[int, str], numbers: Index) 
         return  # The index stays in memory; the next process scans the file again.
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The scan of some files, by several threads: each tells how far it is, and ends when another has failed."""
+
+    step: Step
+    stop: threading.Event
+
+    def passed(self, nbytes: int) -> None:
+        """Tell that so many bytes more were looked at; raise if the scan was stopped."""
+        if self.stop.is_set():
+            raise StreamClosedError("the scan was stopped.")
+        self.step.advance(nbytes)
+
+
 def each_in_parallel(
-    locations: Sequence[Location], scan: Callable[[Location, threading.Event], Out]
+    locations: Sequence[Location], scan: Callable[[Location, Scan], Out]
 ) -> list[Out]:
-    """Return what `scan` makes of each file, on threads; after an error or Ctrl-C its event tells the others to end."""
+    """Return what `scan` makes of each file, on threads; after an error or Ctrl-C the others end, too."""
     if not locations:
         return []
     stop = threading.Event()
     workers = min(len(locations), len(os.sched_getaffinity(0)))
-    with ThreadPoolExecutor(workers, "penstock-index") as pool:
+    total = sum(one.size for one in locations)
+    with (
+        begin("indexing", total=total, unit="bytes") as step,
+        ThreadPoolExecutor(workers, "penstock-index") as pool,
+    ):
+        all_files = Scan(step, stop)
         try:
-            return list(pool.map(lambda one: scan(one, stop), locations))
+            return list(pool.map(lambda one: scan(one, all_files), locations))
         finally:
             stop.set()
 

@@ -1,7 +1,6 @@
 """The samples of tars: found by one scan of the headers, and saved in the user's cache directory."""
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,11 +8,11 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.columns import Text
-from penstock.errors import DataError, StreamClosedError
+from penstock.errors import DataError
 from penstock.io.formats.tar_members import read_members
 from penstock.io.location import Location
 from penstock.io.open import open_reader, read_start
-from penstock.sources.reading.saved_indexes import each_in_parallel, load, save
+from penstock.sources.reading.saved_indexes import Scan, each_in_parallel, load, save
 
 _VERSION = 1
 _SAVED_NBYTES = 1 << 20  # Smaller tars are scanned faster than an index of them is found.
@@ -95,9 +94,9 @@ def tar_indexes(locations: Sequence[Location]) -> list[TarIndex | DataError]:
     return each_in_parallel(locations, _index)
 
 
-def _index(location: Location, stop: threading.Event) -> TarIndex | DataError:
+def _index(location: Location, all_files: Scan) -> TarIndex | DataError:
     try:
-        return _loaded(location) or _scanned(location, stop)
+        return _loaded(location) or _scanned(location, all_files)
     except DataError as error:
         return error
 
@@ -108,16 +107,18 @@ def _loaded(location: Location) -> TarIndex | None:
     return None if saved is None else TarIndex.from_numbers(location, saved)
 
 
-def _scanned(location: Location, stop: threading.Event) -> TarIndex:
+def _scanned(location: Location, all_files: Scan) -> TarIndex:
     _refuse_packed(location)
     found = _Samples()
     damage: DataError | None = None
     with open_reader(location, access="sequential") as reader:
         try:
-            for member in read_members(reader, stop.is_set):
+            passed = 0
+            for member in read_members(reader, all_files.stop.is_set):
                 found.add(member.name, member.offset, member.size)
-            if stop.is_set():
-                raise StreamClosedError("the scan was stopped.")
+                all_files.passed(member.offset - passed)
+                passed = member.offset
+            all_files.passed(location.size - passed)
             reader.check_unchanged()
         except DataError as error:
             if type(error) is not DataError:

@@ -7,12 +7,12 @@ import numpy as np
 
 from penstock import _native
 from penstock.core.arrays import Index
-from penstock.errors import BudgetError, StreamClosedError
+from penstock.errors import BudgetError
 from penstock.io.location import Location
 from penstock.io.open import open_reader
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import allocate_plain, format_nbytes, free_nbytes
-from penstock.sources.reading.saved_indexes import each_in_parallel, load, save
+from penstock.sources.reading.saved_indexes import Scan, each_in_parallel, load, save
 from penstock.sources.tfrecord.records import FRAME_NBYTES, HEADER_NBYTES, frame_error
 
 _VERSION = 2
@@ -60,8 +60,8 @@ def record_offsets(
     room = _Room()
     found = [_load(location, verify=verify, room=room) for location in locations]
 
-    def scan(location: Location, stop: threading.Event) -> Index:
-        offsets = _scan(location, verify=verify, direct=direct, stop=stop, room=room)
+    def scan(location: Location, all_files: Scan) -> Index:
+        offsets = _scan(location, verify=verify, direct=direct, all_files=all_files, room=room)
         save("tfrecord", location, (_VERSION, str(verify)), offsets)
         return offsets
 
@@ -73,15 +73,13 @@ def record_offsets(
 
 
 def _scan(
-    location: Location, *, verify: bool, direct: bool | None, stop: threading.Event, room: _Room
+    location: Location, *, verify: bool, direct: bool | None, all_files: Scan, room: _Room
 ) -> Index:
     offsets = np.zeros(1, np.int64)
     offset = record = 0
     buffer = allocate_plain(min(PIECE_NBYTES, location.size))
     with open_reader(location, direct=direct, access="sequential") as reader:
         while offset < location.size:
-            if stop.is_set():
-                raise StreamClosedError("the scan was stopped.")
             piece = buffer[: location.size - offset]
             reader.read_into(piece, offset)
             try:
@@ -104,6 +102,7 @@ def _scan(
             offsets[record : record + len(starts)] = starts
             record += len(starts)
             offset += consumed
+            all_files.passed(consumed)
         reader.check_unchanged()
     offsets.resize(record + 1, refcheck=False)
     offsets[record] = offset

@@ -400,27 +400,3 @@ def _joined(parts: list[Index]) -> Index:
 
 def _staging(nbytes: int, context: Context) -> Bytes:
     return context.allocate(round_up(nbytes, _GRAIN_NBYTES))[:nbytes]
-
-
-def describe_tfrecord(locations: Sequence[Location]) -> list[str]:
-    """Return what is in TFRecord files, as lines for `penstock inspect`: files, records, features."""
-    direct = sum(location.size for location in locations) > page_cache_room()
-    files = Files(locations, [compression_of(one, None) for one in locations], direct)
-    lines = []
-    for location, packed in zip(files.locations, files.compressions, strict=True):
-        how = "" if packed == "none" else f", {packed}"
-        lines.append(f"file     {location}: {location.size} bytes{how}")
-    if not files.is_packed:
-        try:
-            found = record_offsets(files.locations, verify=True, direct=files.direct)
-            lines.append(f"records  {sum(len(one) - 1 for one in found)}")
-        except DataError as error:
-            lines.append(f"damaged  {error}")
-    else:
-        lines.append("records  unknown until they are read")
-    try:
-        features = inferred(files, Sample(files, verify=True))
-    except DataError as error:
-        return [*lines, f"features none ({error.problem}): read them with raw=True"]
-    lines += [f"feature  {name!r}: {feature}" for name, feature in features.items()]
-    return lines

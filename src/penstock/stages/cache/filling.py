@@ -16,6 +16,7 @@ from penstock.core.arrays import Array, raw_rows
 from penstock.core.blocks import Block, Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field
+from penstock.core.progress import begin
 from penstock.core.read_count import count_read
 from penstock.core.rows import Context, Node, Rows, RowSet, as_index, count, rows_per_block, shifted
 from penstock.errors import StreamClosedError
@@ -183,6 +184,7 @@ class _Shard:
         if self.writer is None:
             self.writer = filling.folder.shard(self.number, self.start)
         self.writer.append(block, 0, size, context.allocate)
+        filling.step.advance(size, block.nbytes)
         if self.writer.num_rows == self.num_rows:
             filling.finish(self.writer)
             self.writer = None
@@ -217,6 +219,8 @@ class Filling:
         self.starts = np.array([shard.start for shard in self.shards])
         for number in list(folder.finished):
             self.shards[number].part = self.part(number)
+        done = sum(shard.num_rows for shard in self.shards if shard.part is not None)
+        self.step = begin("caching", total=source.num_rows, done=done)
 
     @property
     def is_complete(self) -> bool:
@@ -233,6 +237,7 @@ class Filling:
             self.folder.record(writer)
             if self.is_complete:
                 self.folder.seal()
+                self.step.close()
 
     def read(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read rows, each from the shard it is in."""
@@ -249,6 +254,7 @@ class Filling:
 
     def close(self) -> None:
         """Drop unfinished shards, and let another process go on after the finished ones."""
+        self.step.close()
         for shard in self.shards:
             shard.close()
         self.folder.close()

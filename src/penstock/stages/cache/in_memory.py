@@ -16,6 +16,7 @@ from penstock.core.blocks import Block, varying_nbytes
 from penstock.core.columns import Fixed
 from penstock.core.fields import allocate_block
 from penstock.core.parcels import Parcel
+from penstock.core.progress import begin
 from penstock.core.route import Route, Tables
 from penstock.core.rows import Context, Flow, Node, Rows, RowSet, as_index, rows_per_block
 from penstock.memory import ALIGNMENT, Account, Pool, buffer_nbytes, process_ledger
@@ -312,8 +313,10 @@ class FlowInMemory(CacheFlow):
             if store.table is None:
                 filling = _Filling(self, context)
                 try:
-                    for parcel in self.input.parcels(None, context.of_epoch(0)):
-                        filling.add(parcel)
+                    with begin("caching", total=self.num_rows) as step:
+                        for parcel in self.input.parcels(None, context.of_epoch(0)):
+                            filling.add(parcel)
+                            step.advance(parcel.size, parcel.block.nbytes)
                 except BaseException:
                     store.release()
                     raise

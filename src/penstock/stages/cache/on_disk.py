@@ -15,6 +15,7 @@ import numpy as np
 from penstock.core.blocks import Block
 from penstock.core.grains import Grain
 from penstock.core.parcels import Cursor, Parcel
+from penstock.core.progress import Step, begin
 from penstock.core.rows import Context, Flow, Rows, RowSet, rows_per_block
 from penstock.errors import PenstockError, StreamClosedError
 from penstock.shards.folder import ShardFolder
@@ -94,7 +95,7 @@ class FlowOnDisk(CacheFlow):
     def _first_pass(self, row: int, context: Context) -> Iterator[Parcel]:
         filled = self.folder.begin(self.shard_rows)
         if filled is None:  # Another stream or process fills it: only read the input.
-            yield from self._input_rows(row, 0, None, None, context)
+            yield from self._input_rows(row, 0, None, None, context, Step())
             return
         streaming.add(str(self.folder.path))
         try:
@@ -103,21 +104,24 @@ class FlowOnDisk(CacheFlow):
                 assert table is not None
                 yield from Segment(table).parcels(row, context)
             else:
-                yield from self._fill(filled, row, context)
+                yield from self._fill(filled, row, context, Step())
         finally:
             streaming.discard(str(self.folder.path))
             filled.close()
 
-    def _fill(self, filled: ShardFolder, row: int, context: Context) -> Iterator[Parcel]:
+    def _fill(
+        self, filled: ShardFolder, row: int, context: Context, step: Step
+    ) -> Iterator[Parcel]:
         """Yield rows of finished shards, then rows of the input, which are also written."""
         shards = ShardSequence(filled, self, context.allocate, None)
         try:
             start, cursor = shards.num_rows, shards.cursor
+            step.advance(start)
             if row < start:
                 finished = tuple(filled.finished[number] for number in range(shards.number))
                 yield from Segment(CacheTable(self.folder, finished, self)).parcels(row, context)
             if not shards.has_ended:
-                yield from self._input_rows(row, start, cursor, shards, context)
+                yield from self._input_rows(row, start, cursor, shards, context, step)
             shards.finish()
             filled.seal()
         finally:
@@ -130,6 +134,7 @@ class FlowOnDisk(CacheFlow):
         cursor: Cursor,
         shards: ShardSequence | None,
         context: Context,
+        step: Step,
     ) -> Iterator[Parcel]:
         """Yield the rows from `row` on, read from the input at `cursor`, whose next row is row `start`."""
         for parcel in self.input.parcels(cursor, context.of_epoch(0)):
@@ -145,6 +150,7 @@ class FlowOnDisk(CacheFlow):
                 yield Parcel(block.finish(), parcel.size - skipped, after)
                 del block
             start += parcel.size
+            step.advance(parcel.size, parcel.block.nbytes)
             del parcel
 
     def table(self, context: Context) -> Rows:
@@ -171,8 +177,9 @@ class FlowOnDisk(CacheFlow):
     def _fill_now(self, filled: ShardFolder, context: Context) -> None:
         try:
             if not filled.is_whole:
-                for parcel in self._fill(filled, _NO_ROW, context):
-                    del parcel
+                with begin("caching", total=self.num_rows) as step:
+                    for parcel in self._fill(filled, _NO_ROW, context, step):
+                        del parcel
         finally:
             filled.close()
 

@@ -21,6 +21,7 @@ from penstock.core.blocks import Block
 from penstock.core.columns import Fixed
 from penstock.core.descriptors import Descriptor
 from penstock.core.order import Permutation
+from penstock.core.progress import begin
 from penstock.core.residues import Residue
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.errors import StreamClosedError
@@ -207,6 +208,7 @@ class _Scratch:
         where = context.scratch or tempfile.gettempdir()
         self.where = f"scratch of shuffle(exact=True) in {where}"
         check_space(Path(where), buckets.num_rows * sum(self.widths))
+        self.step = begin("putting rows in exact order", total=node.num_rows)
         self.files: list[Descriptor] = []
         self.readers: list[LocalReader] = []
         try:
@@ -221,10 +223,13 @@ class _Scratch:
             raise
         self.filled = np.zeros(buckets.num_windows, np.int64)
         num_chunks = -(-node.num_rows // node.step_rows)
-        self.scattering = Together(num_chunks, self._begin, partial(self._write, context))
+        self.scattering = Together(
+            num_chunks, self._begin, partial(self._write, context), self.step.close
+        )
 
     def close(self) -> None:
         """Let go of the files, which removes them."""
+        self.step.close()
         for reader in self.readers:
             reader.close()
         for file in self.files:
@@ -263,6 +268,7 @@ class _Scratch:
             # These pages are not read again soon: they would only push others out of the page cache.
             with contextlib.suppress(OSError):  # It is only advice to the kernel.
                 os.posix_fadvise(file.number, 0, 0, os.POSIX_FADV_DONTNEED)
+        self.step.advance(size, size * sum(self.widths))
 
     def read(self, first: int, out: Block) -> None:
         """Read the rows from `first` on from the scratch files, as many as `out` has room for."""
