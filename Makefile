@@ -11,7 +11,7 @@ QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py 
   memory/test_budget.py memory/test_ledger.py engine/stream/test_user_code.py sources/test_generator.py \
   sources/test_raw.py stages/shuffle/test_scatter.py stages/test_window.py io/test_paths.py io/test_reader.py
 
-.PHONY: FORCE setup demo test quick check format-check lint types doctest soak oldest bench sanitize fuzz format clean
+.PHONY: FORCE setup demo test quick check format-check lint types doctest soak oldest bench sanitize fuzz format docs clean
 
 setup: .venv/build.stamp
 
@@ -115,6 +115,12 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The documentation as a site, in site/. It is made from the checkout alone, and its pages load nothing from elsewhere:
+# open site/index.html, or, to search in it, `python -m http.server -d site`. (The variable: Material for MkDocs
+# advertises its successor on each run.)
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f .venv/build.stamp

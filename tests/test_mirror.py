@@ -8,6 +8,7 @@ PACKAGE = TESTS.parent / "src" / "penstock"
 
 # Tests of no single module of penstock, by file or by folder.
 ACROSS = {
+    "docs",  # the code and the links of the documentation
     "examples",  # the scripts of examples/, as their users start them
     "native",  # the kernels of src/native, against their twins
     "test_chains.py",  # any chain of stages, against a model in plain Python

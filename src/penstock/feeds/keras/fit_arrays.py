@@ -25,7 +25,9 @@ def fit_arrays(
 ) -> Any:
     """Return `model.fit(x, y, ...)`, read a batch at a time from wherever the arrays are.
 
-    Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are.
+    Takes what `Model.fit` of Keras takes for arrays, and memmaps, HDF5 and Zarr arrays as they are: where
+    `model.fit(x, y, batch_size=32, epochs=3)` took all memory, `ps.fit_arrays(model, x, y, batch_size=32, epochs=3)`
+    takes its budget.
 
     Args:
         model: The compiled Keras model.
@@ -42,8 +44,6 @@ def fit_arrays(
         device_memory: Training data that fits it is copied to the device once; so is validation data that
             fits what is left of it.
         fit_arguments: What else `Model.fit` takes: `epochs`, `callbacks`, ...
-
-        ps.fit_arrays(model, x, y, batch_size=32, epochs=3)     # was: model.fit(x, y, batch_size=32, epochs=3)
     """
     if not 0 <= validation_split < 1:
         raise ValueError(
