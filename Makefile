@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 NATIVE := CMakeLists.txt $(wildcard src/native/*)
+CPP := $(wildcard src/native/*.cpp src/native/*.h fuzz/*.cpp tests/*/*.cpp tests/*/*/*.cpp)
 # make test ARGS='-k shuffle -x'
 ARGS ?=
 # A little of everything that needs neither frameworks nor processes, in under a minute.
@@ -11,7 +12,8 @@ QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py 
   memory/test_budget.py memory/test_ledger.py engine/stream/test_user_code.py sources/test_generator.py \
   sources/test_raw.py stages/shuffle/test_scatter.py stages/test_window.py io/test_paths.py io/test_reader.py
 
-.PHONY: FORCE setup demo test quick check format-check lint types doctest soak oldest bench sanitize fuzz format docs clean
+.PHONY: FORCE setup demo test quick installed check format-check lint types doctest soak oldest portable cross dist \
+  bench sanitize fuzz format docs clean
 
 setup: .venv/build.stamp
 
@@ -26,6 +28,7 @@ setup: .venv/build.stamp
 # An editable install knows its modules by name: it is made anew when one comes, goes or moves.
 .venv/modules.txt: .venv/frameworks.stamp
 .venv-oldest/modules.txt: .venv-oldest/pins.txt
+.venv-portable/modules.txt: .venv-portable/base.stamp
 %/modules.txt: FORCE
 	@find src/penstock -name '*.py' | sort > $@.new; cmp -s $@ $@.new && rm $@.new || mv $@.new $@
 FORCE:
@@ -49,10 +52,15 @@ test: setup
 quick: setup
 	$(PYTEST) -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)
 
+# The same on a penstock that PYTHON has installed, which needs only pytest and its friends besides.
+installed:
+	$(PYTHON) -m pytest -n 2 -m "not slow and not soak" $(QUICK:%=tests/%) $(ARGS)
+
 check: format-check lint types test doctest
 
 format-check: setup
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -89,6 +97,41 @@ oldest: .venv-oldest/build.stamp
 	$(OLDEST) -m pytest -m "not soak" $(SPREAD) --timeout=3600 -W default tests/feeds/keras tests/core/test_optional.py \
 	  tests/sources tests/io $(ARGS)
 
+# What touches the system, on a build without what only Linux has, in an interpreter from which that was taken away: as
+# macOS gets it, as far as it can be tested here. Its venv has the packages of .venv, and a penstock of its own.
+PORTABLE := .venv-portable/bin/python
+.venv-portable/base.stamp: .venv/build.stamp Makefile
+	test -x $(PORTABLE) || $(BIN)/python -m venv .venv-portable
+	$(BIN)/python -c 'import sys; print(*(one for one in sys.path if one.endswith("site-packages")), sep="\n")' \
+	  > "$$($(PORTABLE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	touch $@
+
+.venv-portable/build.stamp: .venv-portable/base.stamp .venv-portable/modules.txt $(NATIVE)
+	$(PORTABLE) -m pip install --quiet --no-build-isolation --no-deps --config-settings build-dir=build/portable \
+	  --config-settings cmake.define.PENSTOCK_PORTABLE=ON --editable .
+	printf '%s\n' '$(CURDIR)/tests/portable' 'import without_linux' \
+	  > "$$($(PORTABLE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/without_linux.pth"
+	touch $@
+
+portable: .venv-portable/build.stamp
+	$(BIN)/mypy --platform darwin --no-warn-unreachable --cache-dir .mypy_cache/darwin
+	$(PORTABLE) -m pytest -m "not soak" $(SPREAD) tests/native tests/core tests/memory tests/io tests/workers \
+	  tests/shards tests/stages/shuffle tests/engine $(ARGS)
+
+# What is published: an sdist, and from it a wheel for this machine (CI makes those for others). Each goes into a fresh
+# venv with nothing but what the core depends on, and passes the quick tests there.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tools/check_dist.py dist
+	$(BIN)/auditwheel show dist/*.whl
+	$(BIN)/python tools/install_dist.py dist
+
+# The kernels compiled for other systems, by a compiler that comes as a package. It is large, so `make setup` leaves it out.
+cross: setup
+	$(BIN)/python -m pip install --quiet 'ziglang>=0.13'
+	$(BIN)/python tests/portable/other_systems.py
+
 bench: setup
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
@@ -113,6 +156,7 @@ fuzz: setup
 
 format: setup
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
 	$(BIN)/ruff check --fix .
 
 # The documentation as a site, in site/. It is made from the checkout alone, and its pages load nothing from elsewhere:

@@ -47,7 +47,7 @@ def optional_packages():
     names = {
         requirement.split(">")[0].split("[")[0].strip()
         for extra, requirements in extras.items()
-        if extra not in ("test", "dev")
+        if extra not in ("all", "test", "dev")
         for requirement in requirements
     }
     return {IMPORT_NAMES.get(name, name) for name in names} | BROUGHT_ALONG

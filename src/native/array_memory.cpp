@@ -5,7 +5,6 @@
 // a few freed pieces are kept for the next call. They start on 64 bytes, so that frameworks can use them as they are.
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
-#include <malloc.h>
 #include <nanobind/nanobind.h>
 #include <numpy/arrayobject.h>
 #include <pthread.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "system.h"
 
 namespace penstock {
 namespace {
@@ -93,13 +93,11 @@ void* allocate_zeroed(void* context, size_t count, size_t size) {
 
 // By its true size: what NumPy says is that of the array, which may have been resized.
 void release(void*, void* memory, size_t) {
-  const size_t size = memory == nullptr ? 0 : malloc_usable_size(memory);
+  const size_t size = memory == nullptr ? 0 : usable_nbytes(memory);
   if (size < kSmall || !kept.put(memory, size)) std::free(memory);
 }
 
-void* reallocate(void*, void* memory, size_t size) {
-  return std::realloc(memory, rounded(size == 0 ? 1 : size));
-}
+void* reallocate(void*, void* memory, size_t size) { return std::realloc(memory, rounded(size == 0 ? 1 : size)); }
 
 PyDataMem_Handler handler = {"penstock", 1, {nullptr, allocate, allocate_zeroed, reallocate, release}};
 
@@ -135,8 +133,9 @@ class ResultCheck {
     if (!is_dict && !keys_.is_none() && !PyLong_CheckExact(keys_.ptr())) {
       throw nb::type_error("keys must be None, a number or a tuple.");
     }
-    const size_t expected = is_dict ? static_cast<size_t>(PyTuple_GET_SIZE(keys_.ptr()))
-                            : keys_.is_none() ? 1 : PyLong_AsSize_t(keys_.ptr());
+    const size_t expected = is_dict           ? static_cast<size_t>(PyTuple_GET_SIZE(keys_.ptr()))
+                            : keys_.is_none() ? 1
+                                              : PyLong_AsSize_t(keys_.ptr());
     if (expected != fields_.size()) raise_value_error("there must be as many fields as keys.");
   }
 

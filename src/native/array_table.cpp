@@ -37,8 +37,8 @@ class ArrayTable {
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* one = PyTuple_GET_ITEM(arrays_.ptr(), i);
       if (!PyArray_Check(one)) {
-        throw nb::type_error(("arrays[" + std::to_string(i) + "] must be a NumPy array, got " + Py_TYPE(one)->tp_name +
-                              ".").c_str());
+        throw nb::type_error(
+            ("arrays[" + std::to_string(i) + "] must be a NumPy array, got " + Py_TYPE(one)->tp_name + ".").c_str());
       }
       auto* array = reinterpret_cast<PyArrayObject*>(one);
       if (!PyArray_IS_C_CONTIGUOUS(array)) {
@@ -46,7 +46,8 @@ class ArrayTable {
       }
       // One more reference than the tuple's: NumPy resizes an array in place only if nobody else refers to it.
       kept_.push_back(nb::borrow(one));
-      entries_.push_back({static_cast<const uint8_t*>(PyArray_DATA(array)), static_cast<int64_t>(PyArray_NBYTES(array))});
+      entries_.push_back(
+          {static_cast<const uint8_t*>(PyArray_DATA(array)), static_cast<int64_t>(PyArray_NBYTES(array))});
     }
   }
 
@@ -67,8 +68,8 @@ class ArrayTable {
     CopyOutcome outcome;
     {
       nb::gil_scoped_release release;
-      outcome = copy(rows.data<const int64_t>(), lengths.data<const int64_t>(), out,
-                     out_starts.data<const int64_t>(), count);
+      outcome =
+          copy(rows.data<const int64_t>(), lengths.data<const int64_t>(), out, out_starts.data<const int64_t>(), count);
     }
     if (outcome.problem == nullptr) return;
     const std::string where = std::string(outcome.problem) + "[" + std::to_string(outcome.index) + "]";

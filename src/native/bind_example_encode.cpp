@@ -20,8 +20,8 @@ void take_parts(const FeaturePlan& feature, nb::handle object, int64_t num_rows,
   const bool has_shapes = feature.form == Form::kTensor && feature.count < 0;
   const size_t wanted = 2 + size_t{is_text} + size_t{has_shapes};
   if (parts.size() != wanted) {
-    raise_value_error("column of feature '" + feature.name + "' must have " + std::to_string(wanted) +
-                      " parts, got " + std::to_string(parts.size()) + ".");
+    raise_value_error("column of feature '" + feature.name + "' must have " + std::to_string(wanted) + " parts, got " +
+                      std::to_string(parts.size()) + ".");
   }
   size_t next = 0;
   const auto part = [&](const char* name, Element element, int ndim) {

@@ -120,8 +120,8 @@ class Places {
       at_ = std::make_unique<Buffer>(at_object, "at", Element::kInt64, 1, Access::kRead);
       at_->require_size(0, num_records, "starts");
     } else if (slots_.is_used() && num_records > slots_.count()) {
-      raise_value_error("outs must have a slot for each record: got " + std::to_string(num_records) +
-                        " records for " + std::to_string(slots_.count()) + " slots.");
+      raise_value_error("outs must have a slot for each record: got " + std::to_string(num_records) + " records for " +
+                        std::to_string(slots_.count()) + " slots.");
     }
   }
 
@@ -196,16 +196,15 @@ nb::tuple decode(nb::handle buffer_object, nb::handle starts_object, nb::handle 
     errors.append(static_cast<int64_t>(fault.fault));
     errors.append(fault.found);
   }
-  return nb::make_tuple(made, to_numpy<bool>(std::move(bad)),
-                        to_numpy<int64_t>(std::move(errors), {faults.size(), 5}));
+  return nb::make_tuple(made, to_numpy<bool>(std::move(bad)), to_numpy<int64_t>(std::move(errors), {faults.size(), 5}));
 }
 
-// Reads records through the page cache and decodes them, as many at a time as fit into a room: bytes that were just read
-// are still in the core's own cache.
+// Reads records through the page cache and decodes them, as many at a time as fit into a room: bytes that were just
+// read are still in the core's own cache.
 class RecordWork : public Runnable {
  public:
-  RecordWork(int fd, nb::handle begins_object, nb::handle ends_object, nb::object plan, const nb::list& outs, bool verify,
-             nb::handle at_object)
+  RecordWork(int fd, nb::handle begins_object, nb::handle ends_object, nb::object plan, const nb::list& outs,
+             bool verify, nb::handle at_object)
       : file_(fd), plan_(std::move(plan)) {
     const Buffer begins(begins_object, "begins", Element::kInt64, 1, Access::kRead);
     const Buffer ends(ends_object, "ends", Element::kInt64, 1, Access::kRead);
@@ -318,9 +317,9 @@ nb::list features_of(nb::handle payload_object) {
 }  // namespace
 
 void bind_tfrecord(nb::module_& m) {
-  record_error = PyErr_NewExceptionWithDoc("penstock._native.RecordError",
-                                           "A record that is damaged, or not what was asked for.", PyExc_ValueError,
-                                           nullptr);
+  record_error =
+      PyErr_NewExceptionWithDoc("penstock._native.RecordError", "A record that is damaged, or not what was asked for.",
+                                PyExc_ValueError, nullptr);
   if (record_error == nullptr) throw nb::python_error();
   m.attr("RecordError") = nb::borrow(record_error);
   nb::list names;
@@ -336,9 +335,8 @@ void bind_tfrecord(nb::module_& m) {
         nb::kw_only(), nb::arg("remaining") = -1, "Find the complete records of a piece of a file.");
   m.def("tfrecord_find", &find, nb::arg("buffer"), nb::arg("start"), "Find the next sound record.");
   m.def("tfrecord_decode", &decode, nb::arg("buffer"), nb::arg("starts"), nb::arg("lengths"), nb::arg("plan"),
-        nb::arg("outs"), nb::arg("verify") = true, nb::kw_only(), nb::arg("framed") = true,
-        nb::arg("at") = nb::none(), nb::arg("skip") = false, nb::arg("fast") = true, nb::arg("most") = -1,
-        "Decode records into columns.");
+        nb::arg("outs"), nb::arg("verify") = true, nb::kw_only(), nb::arg("framed") = true, nb::arg("at") = nb::none(),
+        nb::arg("skip") = false, nb::arg("fast") = true, nb::arg("most") = -1, "Decode records into columns.");
   m.def("record_job", &record_job, nb::arg("fd"), nb::arg("begins"), nb::arg("ends"), nb::arg("plan"), nb::arg("outs"),
         nb::arg("verify") = true, nb::kw_only(), nb::arg("at") = nb::none(), nb::rv_policy::take_ownership,
         "Return the job that reads records of a file, and decodes them into columns of fixed rows.");

@@ -13,13 +13,9 @@ namespace penstock {
 
 namespace nb = nanobind;
 
-[[noreturn]] inline void raise_value_error(const std::string& message) {
-  throw nb::value_error(message.c_str());
-}
+[[noreturn]] inline void raise_value_error(const std::string& message) { throw nb::value_error(message.c_str()); }
 
-[[noreturn]] inline void raise_index_error(const std::string& message) {
-  throw nb::index_error(message.c_str());
-}
+[[noreturn]] inline void raise_index_error(const std::string& message) { throw nb::index_error(message.c_str()); }
 
 enum class Access { kRead, kWrite };
 enum class Element { kUint8, kUint32, kInt64, kUint64, kFloat64 };
@@ -32,7 +28,8 @@ class Buffer {
   // another type or number of dimensions, is read-only though it must be written to, or has a last axis with gaps.
   Buffer(nb::handle object, const char* name, Element element, int ndim, Access access) : name_(name) {
     if (!PyObject_CheckBuffer(object.ptr())) {
-      throw nb::type_error((std::string(name) + " must be an array, got " + Py_TYPE(object.ptr())->tp_name + ".").c_str());
+      throw nb::type_error(
+          (std::string(name) + " must be an array, got " + Py_TYPE(object.ptr())->tp_name + ".").c_str());
     }
     // Asked for as read-only and checked below: NumPy's own message would not name the argument.
     if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) throw nb::python_error();
@@ -69,8 +66,8 @@ class Buffer {
 
   void require_size(int axis, int64_t expected, const char* of) const {
     if (size(axis) != expected) {
-      raise_value_error(std::string(name_) + " must have the length of " + of + ", " +
-                        std::to_string(expected) + ", got " + std::to_string(size(axis)) + ".");
+      raise_value_error(std::string(name_) + " must have the length of " + of + ", " + std::to_string(expected) +
+                        ", got " + std::to_string(size(axis)) + ".");
     }
   }
 
@@ -91,8 +88,8 @@ class Buffer {
     const int last = ndim - 1;
     if (view_.shape[last] > 1 && view_.strides[last] != view_.itemsize) {
       raise_value_error(std::string(name_) + " must be contiguous along its last axis, got a stride of " +
-                        std::to_string(view_.strides[last]) + " bytes for items of " +
-                        std::to_string(view_.itemsize) + ".");
+                        std::to_string(view_.strides[last]) + " bytes for items of " + std::to_string(view_.itemsize) +
+                        ".");
     }
     const uintptr_t alignment = element == Element::kUint8 ? 1 : element == Element::kUint32 ? 4 : 8;
     if (reinterpret_cast<uintptr_t>(view_.buf) % alignment != 0) {

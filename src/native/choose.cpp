@@ -232,8 +232,7 @@ void bind_choose(nb::module_& m) {
   nb::class_<Dealt, Choice>(m, "Dealt")
       .def(nb::init<uint64_t, int64_t, nb::handle, nb::handle, nb::handle>(), nb::arg("key"), nb::arg("num_runs"),
            nb::arg("places"), nb::arg("firsts"), nb::arg("tail"));
-  nb::class_<Marked, Choice>(m, "Marked")
-      .def(nb::init<nb::handle, nb::handle>(), nb::arg("words"), nb::arg("ranks"));
+  nb::class_<Marked, Choice>(m, "Marked").def(nb::init<nb::handle, nb::handle>(), nb::arg("words"), nb::arg("ranks"));
 }
 
 }  // namespace penstock

@@ -69,13 +69,12 @@ std::array<Shift, kMaxWords + 1> make_shifts() {
 const std::array<Shift, kMaxWords + 1> kShifts = make_shifts();
 
 __attribute__((target("sse4.2,pclmul"))) uint64_t shifted(uint64_t crc, uint32_t by) {
-  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<int64_t>(crc)),
-                                               _mm_cvtsi32_si128(static_cast<int>(by)), 0);
+  const __m128i product =
+      _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<int64_t>(crc)), _mm_cvtsi32_si128(static_cast<int>(by)), 0);
   return static_cast<uint64_t>(_mm_cvtsi128_si64(product));
 }
 
-__attribute__((target("sse4.2,pclmul"))) uint32_t crc32c_sse42(const uint8_t* data, size_t nbytes,
-                                                                uint32_t before) {
+__attribute__((target("sse4.2,pclmul"))) uint32_t crc32c_sse42(const uint8_t* data, size_t nbytes, uint32_t before) {
   uint64_t crc = ~before;
   while (nbytes >= 3 * kMinWords * 8) {
     const size_t words = nbytes / 24 < kMaxWords ? nbytes / 24 : kMaxWords;
@@ -102,8 +101,8 @@ __attribute__((target("sse4.2,pclmul"))) uint32_t crc32c_sse42(const uint8_t* da
     for (; left > 0; --left) step();
     crc = _mm_crc32_u64(crc, load<uint64_t>(a));
     crc_b = _mm_crc32_u64(crc_b, load<uint64_t>(b));
-    const uint64_t joined = load<uint64_t>(c) ^ shifted(crc, kShifts[words].two_parts) ^
-                            shifted(crc_b, kShifts[words].one_part);
+    const uint64_t joined =
+        load<uint64_t>(c) ^ shifted(crc, kShifts[words].two_parts) ^ shifted(crc_b, kShifts[words].one_part);
     crc = _mm_crc32_u64(crc_c, joined);
     data += words * 24;
     nbytes -= words * 24;
@@ -126,9 +125,7 @@ struct Fold {
   uint64_t low;
   uint64_t high;
 };
-Fold fold_over(size_t bits) {
-  return {uint64_t{power_of_x(bits + 32)} << 1, uint64_t{power_of_x(bits - 32)} << 1};
-}
+Fold fold_over(size_t bits) { return {uint64_t{power_of_x(bits + 32)} << 1, uint64_t{power_of_x(bits - 32)} << 1}; }
 const Fold kFold128 = fold_over(128);
 const Fold kFold1024 = fold_over(1024);
 const uint32_t kAfterFolded = power_of_x(8 * 3 * kStream - 33);
@@ -154,8 +151,7 @@ PENSTOCK_VECTOR inline uint64_t crc_of_folded(const __m256i (&sums)[4]) {
   std::memcpy(parts, sums, sizeof(parts));
   __m128i sum = parts[0];
   for (int i = 1; i < 8; ++i) {
-    const __m128i moved =
-        _mm_xor_si128(_mm_clmulepi64_si128(sum, over, 0x00), _mm_clmulepi64_si128(sum, over, 0x11));
+    const __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(sum, over, 0x00), _mm_clmulepi64_si128(sum, over, 0x11));
     sum = _mm_xor_si128(moved, parts[i]);
   }
   const uint64_t crc = _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(sum)));

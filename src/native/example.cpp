@@ -175,7 +175,7 @@ void check_default(const FeaturePlan& feature, int64_t nbytes) {
 void complete(FeaturePlan& feature) {
   feature.width = type_nbytes(feature.type);
   feature.kind = feature.form == Form::kTensor || feature.width == 0 ? Kind::kBytes
-                 : is_float_type(feature.type)                      ? Kind::kFloats
+                 : is_float_type(feature.type)                       ? Kind::kFloats
                                                                      : Kind::kInts;
   check_type(feature);
   if (feature.shape.size() > kMaxRank) refuse(feature, "must have at most 254 dimensions.");

@@ -164,7 +164,7 @@ struct DecodeJob {
   int64_t group_rows = 0;
   bool is_framed = true;
   bool verify = true;
-  bool skip = false;         // go on after a bad record
+  bool skip = false;          // go on after a bad record
   bool has_fast_path = true;  // off: to test one path against the other
 };
 

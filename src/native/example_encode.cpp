@@ -320,8 +320,8 @@ class Encoder {
   const std::vector<FeaturePlan>& features_;
   std::vector<Row> rows_;
   std::vector<size_t> order_;
-  std::vector<int64_t> used_;          // bytes of each column's values so far
-  std::vector<int64_t> used_strings_;  // likewise strings
+  std::vector<int64_t> used_;                // bytes of each column's values so far
+  std::vector<int64_t> used_strings_;        // likewise strings
   std::vector<std::vector<int64_t>> shape_;  // of each tensor whose shape varies
   std::vector<Reader> items_;
   Growable ints_;

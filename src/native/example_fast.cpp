@@ -65,8 +65,7 @@ inline bool take_all(Reader& reader, uint8_t tag, Reader& body) {
 
 class FastPath {
  public:
-  FastPath(const Plan& plan, Rows& rows)
-      : plan_(plan), rows_(rows), seen_(static_cast<size_t>(plan.size()), -1) {}
+  FastPath(const Plan& plan, Rows& rows) : plan_(plan), rows_(rows), seen_(static_cast<size_t>(plan.size()), -1) {}
 
   // Returns false for whatever is not as expected; the row is then half written.
   bool decode(Reader payload, int64_t record) {

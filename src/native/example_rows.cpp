@@ -135,8 +135,8 @@ bool Rows::put_part(const Reader& floats) {
 bool Rows::put_part(uint64_t value, const uint8_t* at, Problem& problem) {
   if (written_ == claimed_) return true;
   const auto number = static_cast<int64_t>(value);
-  const bool fits = with_int_type(
-      type_, [&](auto tag) { return put_int<decltype(tag)>(out_, written_, number); }, false);
+  const bool fits =
+      with_int_type(type_, [&](auto tag) { return put_int<decltype(tag)>(out_, written_, number); }, false);
   if (!fits) return fail(problem, Fault::kOutOfRange, at, number);
   ++written_;
   return true;

@@ -50,17 +50,28 @@ bool put_integer(PyObject* value, char* to) {
 
 bool put_int(PyObject* value, int type, char* to) {
   switch (type) {
-    case NPY_BYTE: return put_integer<npy_byte>(value, to);
-    case NPY_UBYTE: return put_integer<npy_ubyte>(value, to);
-    case NPY_SHORT: return put_integer<npy_short>(value, to);
-    case NPY_USHORT: return put_integer<npy_ushort>(value, to);
-    case NPY_INT: return put_integer<npy_int>(value, to);
-    case NPY_UINT: return put_integer<npy_uint>(value, to);
-    case NPY_LONG: return put_integer<npy_long>(value, to);
-    case NPY_ULONG: return put_integer<npy_ulong>(value, to);
-    case NPY_LONGLONG: return put_integer<npy_longlong>(value, to);
-    case NPY_ULONGLONG: return put_integer<npy_ulonglong>(value, to);
-    default: return false;
+    case NPY_BYTE:
+      return put_integer<npy_byte>(value, to);
+    case NPY_UBYTE:
+      return put_integer<npy_ubyte>(value, to);
+    case NPY_SHORT:
+      return put_integer<npy_short>(value, to);
+    case NPY_USHORT:
+      return put_integer<npy_ushort>(value, to);
+    case NPY_INT:
+      return put_integer<npy_int>(value, to);
+    case NPY_UINT:
+      return put_integer<npy_uint>(value, to);
+    case NPY_LONG:
+      return put_integer<npy_long>(value, to);
+    case NPY_ULONG:
+      return put_integer<npy_ulong>(value, to);
+    case NPY_LONGLONG:
+      return put_integer<npy_longlong>(value, to);
+    case NPY_ULONGLONG:
+      return put_integer<npy_ulonglong>(value, to);
+    default:
+      return false;
   }
 }
 
@@ -135,8 +146,9 @@ class RowFiller {
     if (!is_dict && !keys_.is_none() && !PyLong_CheckExact(keys_.ptr())) {
       throw nb::type_error("keys must be None, a number or a tuple.");
     }
-    const size_t expected = is_dict ? static_cast<size_t>(PyTuple_GET_SIZE(keys_.ptr()))
-                            : keys_.is_none() ? 1 : PyLong_AsSize_t(keys_.ptr());
+    const size_t expected = is_dict           ? static_cast<size_t>(PyTuple_GET_SIZE(keys_.ptr()))
+                            : keys_.is_none() ? 1
+                                              : PyLong_AsSize_t(keys_.ptr());
     if (expected != made->size()) throw nb::value_error("columns must be as many as a row has fields.");
     columns_ = std::move(made);
   }
@@ -227,7 +239,7 @@ void bind_fill(nb::module_& m) {
   nb::class_<RowFiller>(m, "RowFiller", "Puts rows of Python objects into columns, a block at a time.")
       .def(nb::init<nb::tuple, nb::object, bool>(), nb::arg("columns"), nb::arg("keys").none(),
            nb::arg("is_grouped") = false)
-      .def("put", &RowFiller::put_one, nb::arg("number"), nb::arg("row"),
+      .def("put", &RowFiller::put_one, nb::arg("number"), nb::arg("row").none(),
            "Put one row; return whether it is as declared. If not, some of its fields may have been put.")
       .def("fill", &RowFiller::fill, nb::arg("rows"), nb::arg("start"), nb::arg("stop"),
            "Put rows `start` to `stop`; return the first that is not as declared, in a tuple, or None.")

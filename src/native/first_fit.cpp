@@ -42,7 +42,8 @@ Packed pack(const int64_t* lengths, int64_t count, int64_t capacity, int64_t mos
     if (bin == open.end()) {
       if (static_cast<int64_t>(open.size()) == most_bins) {
         // The fullest: it has the least room to lose. Of several, the oldest.
-        close(std::max_element(open.begin(), open.end(), [](const Bin& a, const Bin& b) { return a.fill < b.fill; }), i);
+        close(std::max_element(open.begin(), open.end(), [](const Bin& a, const Bin& b) { return a.fill < b.fill; }),
+              i);
       }
       open.push_back({done.num_bins++, 0});
       bin = open.end() - 1;
@@ -110,7 +111,8 @@ std::tuple<int64_t, int64_t> first_fit(nb::handle lengths_object, int64_t capaci
 void bind_first_fit(nb::module_& m) {
   m.def("first_fit", &first_fit, nb::arg("lengths"), nb::arg("capacity"), nb::arg("most_bins"), nb::arg("fills"),
         nb::arg("bins"), nb::arg("offsets"), nb::arg("closed"), nb::arg("came"),
-        "Put each length into the first open bin with room for it; return how many bins closed, and how many there were.");
+        "Put each length into the first open bin with room for it; return how many bins closed, and how many there "
+        "were.");
 }
 
 }  // namespace penstock

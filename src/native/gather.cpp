@@ -15,8 +15,14 @@ void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_obj
   const Buffer rows(rows_object, "rows", Element::kInt64, 1, Access::kRead);
   const Buffer out(out_object, "out", Element::kUint8, 3, Access::kWrite);
   const int64_t count = rows.size(0);
-  const Gather job{source.data<const uint8_t>(), source.size(0), source.stride(0), source.size(1),
-                   out.data<uint8_t>(),          out.size(0),    out.size(1),      out.stride(0),
+  const Gather job{source.data<const uint8_t>(),
+                   source.size(0),
+                   source.stride(0),
+                   source.size(1),
+                   out.data<uint8_t>(),
+                   out.size(0),
+                   out.size(1),
+                   out.stride(0),
                    out.stride(1)};
   check_slots(out, job.row_nbytes);
   if (may_share_memory(source, out)) raise_value_error("out must share no memory with source.");
@@ -39,8 +45,8 @@ void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_obj
   if (outcome.problem != Misplaced::kNone) {
     const bool is_row = outcome.problem == Misplaced::kRow;
     raise_index_error(std::string(is_row ? "rows[" : "at[") + std::to_string(outcome.index) + "] must be in [0, " +
-                      std::to_string(is_row ? job.source_rows : slots) + "), got " +
-                      std::to_string(outcome.value) + ".");
+                      std::to_string(is_row ? job.source_rows : slots) + "), got " + std::to_string(outcome.value) +
+                      ".");
   }
 }
 
@@ -78,8 +84,8 @@ SpanOutcome copy_spans(const Buffer& source, const Buffer& out, const int64_t* s
   return {};
 }
 
-void gather_spans(nb::handle source_object, nb::handle starts_object, nb::handle lengths_object,
-                  nb::handle out_object, nb::handle out_starts_object) {
+void gather_spans(nb::handle source_object, nb::handle starts_object, nb::handle lengths_object, nb::handle out_object,
+                  nb::handle out_starts_object) {
   const Buffer source(source_object, "source", Element::kUint8, 1, Access::kRead);
   const Buffer starts(starts_object, "starts", Element::kInt64, 1, Access::kRead);
   const Buffer lengths(lengths_object, "lengths", Element::kInt64, 1, Access::kRead);

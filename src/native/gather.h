@@ -39,9 +39,7 @@ struct Copy<0> {
   static inline void row(uint8_t* to, const uint8_t* from, int64_t nbytes) {
     std::memcpy(to, from, static_cast<size_t>(nbytes));
   }
-  static inline void ask(const uint8_t* from, int64_t nbytes) {
-    prefetch(from, std::min(nbytes, kPrefetchBytes));
-  }
+  static inline void ask(const uint8_t* from, int64_t nbytes) { prefetch(from, std::min(nbytes, kPrefetchBytes)); }
 };
 
 enum class Misplaced { kNone, kRow, kSlot };
@@ -73,9 +71,7 @@ struct Gather {
   int64_t group_stride;
   int64_t slot_stride;
 
-  int64_t ahead() const {
-    return row_nbytes == 0 ? 0 : std::clamp<int64_t>(kAheadBytes / row_nbytes, 2, kMaxAhead);
-  }
+  int64_t ahead() const { return row_nbytes == 0 ? 0 : std::clamp<int64_t>(kAheadBytes / row_nbytes, 2, kMaxAhead); }
 
   // Row j goes to slot first + j. Whole runs of a group at a time: no division a row.
   template <int64_t kNbytes>
@@ -183,8 +179,7 @@ inline void check_slots(const Buffer& out, int64_t row_nbytes) {
   for (int axis = 0; groups > 0 && group_rows > 0 && axis < 2; ++axis) {
     if (out.size(axis) > 1 && std::abs(out.stride(axis)) < row_nbytes) {
       raise_value_error("out must not overlap itself: axis " + std::to_string(axis) + " has a stride of " +
-                        std::to_string(out.stride(axis)) + " bytes for rows of " + std::to_string(row_nbytes) +
-                        ".");
+                        std::to_string(out.stride(axis)) + " bytes for rows of " + std::to_string(row_nbytes) + ".");
     }
   }
   int64_t slots = 0;

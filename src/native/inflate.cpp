@@ -21,7 +21,8 @@ constexpr int kOrderBits = 7;
 constexpr int kNumLengths = 288;
 constexpr int kNumDistances = 32;
 constexpr int kNumOrders = 19;
-// Enough for any code: a second table of 2^k entries has at least k + 1 symbols, and k is 15 less the first table's bits.
+// Enough for any code: a second table of 2^k entries has at least k + 1 symbols, and k is 15 less the first table's
+// bits.
 constexpr int kLengthEntries = (1 << kLengthBits) + kNumLengths / 5 * 16 + 16;
 constexpr int kDistanceEntries = (1 << kDistanceBits) + kNumDistances / 7 * 64 + 64;
 
@@ -34,9 +35,11 @@ constexpr uint32_t kEnd = 1u << 13;
 
 constexpr uint16_t kLengthBase[29] = {3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
                                       31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
-constexpr uint8_t kLengthExtra[29] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
-constexpr uint16_t kDistanceBase[30] = {1,   2,   3,   4,   5,   7,    9,    13,   17,   25,   33,   49,   65,    97,    129,
-                                        193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
+constexpr uint8_t kLengthExtra[29] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
+                                      2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
+constexpr uint16_t kDistanceBase[30] = {1,    2,    3,    4,    5,    7,    9,    13,    17,    25,
+                                        33,   49,   65,   97,   129,  193,  257,  385,   513,   769,
+                                        1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
 constexpr uint8_t kDistanceExtra[30] = {0, 0, 0, 0, 1, 1, 2, 2,  3,  3,  4,  4,  5,  5,  6,
                                         6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13};
 constexpr uint8_t kOrder[kNumOrders] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
@@ -52,8 +55,8 @@ uint32_t entry_of(Kind kind, int symbol) {
       if (symbol < 256) return kLiteral | value << 16;
       if (symbol == 256) return kSpecial | kEnd;
       if (symbol > 285) return kSpecial;
-      return static_cast<uint32_t>(kLengthBase[symbol - 257]) << 16 |
-             static_cast<uint32_t>(kLengthExtra[symbol - 257]) << 8;
+      return static_cast<uint32_t>(kLengthBase[symbol - 257]) << 16 | static_cast<uint32_t>(kLengthExtra[symbol - 257])
+                                                                          << 8;
     case Kind::kDistances:
       if (symbol > 29) return kSpecial;
       return static_cast<uint32_t>(kDistanceBase[symbol]) << 16 | static_cast<uint32_t>(kDistanceExtra[symbol]) << 8;
@@ -238,7 +241,8 @@ class Unpacker {
       orders[kOrder[number]] = static_cast<uint8_t>(take(3));
     }
     // The table of distances is not in use yet, and large enough.
-    if (!build(Kind::kOrders, orders, kNumOrders, kOrderBits, distance_table_, kDistanceEntries)) return Inflated::kDamaged;
+    if (!build(Kind::kOrders, orders, kNumOrders, kOrderBits, distance_table_, kDistanceEntries))
+      return Inflated::kDamaged;
     uint8_t lengths[kNumLengths + kNumDistances] = {};
     const int total = num_lengths + num_distances;
     for (int at = 0; at < total;) {
@@ -265,8 +269,10 @@ class Unpacker {
       at += repeat;
     }
     if (lengths[256] == 0) return Inflated::kDamaged;  // The block would never end.
-    if (!build(Kind::kLengths, lengths, num_lengths, kLengthBits, length_table_, kLengthEntries)) return Inflated::kDamaged;
-    if (!build(Kind::kDistances, lengths + num_lengths, num_distances, kDistanceBits, distance_table_, kDistanceEntries)) {
+    if (!build(Kind::kLengths, lengths, num_lengths, kLengthBits, length_table_, kLengthEntries))
+      return Inflated::kDamaged;
+    if (!build(Kind::kDistances, lengths + num_lengths, num_distances, kDistanceBits, distance_table_,
+               kDistanceEntries)) {
       return Inflated::kDamaged;
     }
     return Inflated::kWhole;
@@ -492,9 +498,9 @@ uint32_t adler32(const uint8_t* data, int64_t size) {
 #if defined(__SSE2__)
     // 32 bytes at a time: the first adds to `high` 32 times, the last once.
     const __m128i zero = _mm_setzero_si128();
-    const __m128i weights[4] = {
-        _mm_set_epi16(25, 26, 27, 28, 29, 30, 31, 32), _mm_set_epi16(17, 18, 19, 20, 21, 22, 23, 24),
-        _mm_set_epi16(9, 10, 11, 12, 13, 14, 15, 16), _mm_set_epi16(1, 2, 3, 4, 5, 6, 7, 8)};
+    const __m128i weights[4] = {_mm_set_epi16(25, 26, 27, 28, 29, 30, 31, 32),
+                                _mm_set_epi16(17, 18, 19, 20, 21, 22, 23, 24),
+                                _mm_set_epi16(9, 10, 11, 12, 13, 14, 15, 16), _mm_set_epi16(1, 2, 3, 4, 5, 6, 7, 8)};
     __m128i sums = zero;
     __m128i before = zero;  // The sums of `sums` before each step.
     __m128i weighted = zero;

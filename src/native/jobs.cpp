@@ -23,9 +23,7 @@ class Jobs {
     nb::gil_scoped_release release;
     std::unique_lock<std::mutex> lock(shared->mutex);
     for (;;) {
-      shared->available.wait(lock, [&shared] {
-        return shared->is_stopped || !shared->queue.empty();
-      });
+      shared->available.wait(lock, [&shared] { return shared->is_stopped || !shared->queue.empty(); });
       if (shared->is_stopped) return;
       Task* task = shared->queue.front();
       shared->queue.pop_front();

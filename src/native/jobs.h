@@ -244,8 +244,8 @@ class Job {
     int64_t all = 0;
     if (__builtin_mul_overflow(work.group_rows, nbytes, &group) ||
         __builtin_mul_overflow(std::max<int64_t>(0, work.num_groups - 1), stride, &all) ||
-        __builtin_add_overflow(all, group, &all) || offset < 0 || stride < 0 || (work.num_groups > 1 && stride < group) ||
-        offset > size || (work.num_groups > 0 && all > size - offset)) {
+        __builtin_add_overflow(all, group, &all) || offset < 0 || stride < 0 ||
+        (work.num_groups > 1 && stride < group) || offset > size || (work.num_groups > 0 && all > size - offset)) {
       raise_value_error("memory has no room for " + std::to_string(work.num_groups) + " groups of " +
                         std::to_string(group) + " bytes at " + std::to_string(offset) + ".");
     }
@@ -264,8 +264,8 @@ class Job {
     return nbytes;
   }
 
-  // Does what is first in the queue until this job is done. Whoever waits has a core, and needs not be woken: on two cores,
-  // rows of 48 KB come 1.1 times as fast.
+  // Does what is first in the queue until this job is done. Whoever waits has a core, and needs not be woken: on two
+  // cores, rows of 48 KB come 1.1 times as fast.
   void help(Shared& shared, std::unique_lock<std::mutex>& lock) const {
     while ((task_->state == State::kWaiting || task_->state == State::kRunning) && !task_->is_woken &&
            !shared.is_stopped && !shared.queue.empty() && shared.queue.front() != nullptr) {
@@ -276,7 +276,8 @@ class Job {
   }
 
   void raise_if_bad() const {
-    if (!task_->is_good && !may_fail_) raise_index_error("a row is outside the tables, or there was no memory for row numbers.");
+    if (!task_->is_good && !may_fail_)
+      raise_index_error("a row is outside the tables, or there was no memory for row numbers.");
   }
 
   std::unique_ptr<Buffer> memory_;

@@ -9,6 +9,7 @@
 #include "buffer.h"
 #include "jobs.h"
 #include "open_file.h"
+#include "system.h"
 #include "utf8.h"
 
 namespace penstock {
@@ -57,7 +58,11 @@ class Scan {
 // Copies lines from `first` on without their ends, as many as there is room for offsets.
 struct LineCopy {
   LineCopy(const Buffer& out, const Buffer& offsets, int64_t first)
-      : to(out.data<uint8_t>()), room(out.size(0)), edges(offsets.data<int64_t>()), wanted(offsets.size(0) - 1), first(first) {
+      : to(out.data<uint8_t>()),
+        room(out.size(0)),
+        edges(offsets.data<int64_t>()),
+        wanted(offsets.size(0) - 1),
+        first(first) {
     if (wanted < 0) raise_value_error("offsets must have room for one more than the lines.");
     if (first < 0 || first > kMaxLines - wanted) {
       raise_value_error("first must be 0 or more, and below 2**62, got " + std::to_string(first) + ".");
@@ -126,8 +131,8 @@ struct LineCopy {
   bool is_text = true;  // Whether all bytes so far are UTF-8.
 };
 
-// Returns how many lines there are (-1 if there is no room for those that are wanted), how many bytes were copied, and whether
-// all of the text is UTF-8. One call for all of it: between two, a thread waits for the interpreter lock.
+// Returns how many lines there are (-1 if there is no room for those that are wanted), how many bytes were copied, and
+// whether all of the text is UTF-8. One call for all of it: between two, a thread waits for the interpreter lock.
 nb::tuple copy_lines(nb::handle text_object, int64_t first, nb::handle out_object, nb::handle offsets_object) {
   const Buffer text(text_object, "text", Element::kUint8, 1, Access::kRead);
   const Buffer out(out_object, "out", Element::kUint8, 1, Access::kWrite);
@@ -142,8 +147,8 @@ nb::tuple copy_lines(nb::handle text_object, int64_t first, nb::handle out_objec
   return nb::make_tuple(has_room ? copy.count : -1, copy.copied, copy.is_text);
 }
 
-// The same for lines of a file that is read through the page cache, as many at a time as fit into a room: bytes that were
-// just read are still in the core's own cache. It fails if a line is not UTF-8, is too long, or can't be read.
+// The same for lines of a file that is read through the page cache, as many at a time as fit into a room: bytes that
+// were just read are still in the core's own cache. It fails if a line is not UTF-8, is too long, or can't be read.
 class LineWork : public Runnable {
  public:
   LineWork(int fd, int64_t offset, int64_t nbytes, int64_t num_lines, int64_t first, nb::handle out, nb::handle offsets)
@@ -178,8 +183,8 @@ class LineWork : public Runnable {
       const int64_t size = held + part;
       int64_t whole = size;
       if (left > 0) {
-        const void* const end = memrchr(bytes, '\n', static_cast<size_t>(size));
-        whole = end == nullptr ? 0 : static_cast<const uint8_t*>(end) + 1 - bytes;
+        const uint8_t* const end = find_last(bytes, '\n', static_cast<size_t>(size));
+        whole = end == nullptr ? 0 : end + 1 - bytes;
       }
       if (!copy_.add(bytes, whole)) return false;
       held = size - whole;
@@ -207,8 +212,8 @@ Job* line_job(int fd, int64_t offset, int64_t nbytes, int64_t num_lines, int64_t
 void bind_line_copy(nb::module_& m) {
   m.def("copy_lines", &copy_lines, nb::arg("text"), nb::arg("first"), nb::arg("out"), nb::arg("offsets"),
         "Copy lines without their ends.");
-  m.def("line_job", &line_job, nb::arg("fd"), nb::arg("offset"), nb::arg("nbytes"), nb::arg("num_lines"), nb::arg("first"),
-        nb::arg("out"), nb::arg("offsets"), nb::rv_policy::take_ownership,
+  m.def("line_job", &line_job, nb::arg("fd"), nb::arg("offset"), nb::arg("nbytes"), nb::arg("num_lines"),
+        nb::arg("first"), nb::arg("out"), nb::arg("offsets"), nb::rv_policy::take_ownership,
         "Return the job that copies lines of a file without their ends.");
 }
 

@@ -62,7 +62,8 @@ uint64_t marks_of(const uint8_t* bytes, const Dialect& dialect) {
   uint64_t mask = 0;
   for (int i = 0; i < kWidth; ++i) {
     const uint8_t b = bytes[i];
-    const bool is_marked = b == '\n' || (dialect.is_csv && (b == '\r' || b == dialect.quote || (b | 0x20) == 'x' || b == '('));
+    const bool is_marked =
+        b == '\n' || (dialect.is_csv && (b == '\r' || b == dialect.quote || (b | 0x20) == 'x' || b == '('));
     mask |= static_cast<uint64_t>(is_marked) << i;
   }
   return mask;
@@ -72,7 +73,9 @@ uint64_t marks_of(const uint8_t* bytes, const Dialect& dialect) {
 // Walks over marks; `next` gives the first one at or after a place, or the size.
 class Marks {
  public:
-  Marks(const uint8_t* data, int64_t size, const Dialect& dialect) : data_(data), size_(size), dialect_(dialect) { load(0); }
+  Marks(const uint8_t* data, int64_t size, const Dialect& dialect) : data_(data), size_(size), dialect_(dialect) {
+    load(0);
+  }
 
   int64_t next(int64_t at) {
     if (at >= base_ + kWidth) {
@@ -107,8 +110,8 @@ class Marks {
   uint64_t mask_ = 0;
 };
 
-// Returns the byte after the quote that closes the field whose quote is at `open`, or -1 if there is none. A quote at the
-// very end may be half of two, unless this is the end of the file.
+// Returns the byte after the quote that closes the field whose quote is at `open`, or -1 if there is none. A quote at
+// the very end may be half of two, unless this is the end of the file.
 int64_t closed(const uint8_t* data, int64_t size, int64_t open, uint8_t quote, bool is_last) {
   int64_t at = open + 1;
   while (at < size) {
@@ -198,8 +201,8 @@ Dialect dialect_of(int separator, int quote) {
   return {separator >= 0, static_cast<uint8_t>(separator), static_cast<uint8_t>(quote)};
 }
 
-nb::tuple scan_lines(nb::handle data_object, int separator, int quote, int64_t most, bool is_last, nb::handle ends_object,
-                     nb::handle rows_object, nb::handle lengths_object) {
+nb::tuple scan_lines(nb::handle data_object, int separator, int quote, int64_t most, bool is_last,
+                     nb::handle ends_object, nb::handle rows_object, nb::handle lengths_object) {
   const Buffer data(data_object, "data", Element::kUint8, 1, Access::kRead);
   const Buffer ends(ends_object, "ends", Element::kInt64, 1, Access::kWrite);
   const Buffer rows(rows_object, "rows", Element::kInt64, 1, Access::kWrite);
@@ -233,13 +236,14 @@ nb::tuple scan_lines(nb::handle data_object, int separator, int quote, int64_t m
       num_rows = 0;
       return true;
     };
-    each_record(data.data<const uint8_t>(), size, dialect, is_last, facts, [&](int64_t begin, int64_t start, int64_t end) {
-      const int64_t next = end < size ? end + 1 : size;
-      if (num_rows > 0 && next - run_start > most && !close(begin)) return false;
-      ++num_rows;
-      ++open_counts[bucket_of(end - start)];
-      return true;
-    });
+    each_record(data.data<const uint8_t>(), size, dialect, is_last, facts,
+                [&](int64_t begin, int64_t start, int64_t end) {
+                  const int64_t next = end < size ? end + 1 : size;
+                  if (num_rows > 0 && next - run_start > most && !close(begin)) return false;
+                  ++num_rows;
+                  ++open_counts[bucket_of(end - start)];
+                  return true;
+                });
     if (is_last && !is_full && facts.unclosed < 0) {
       if (num_rows > 0) {
         close(size);
@@ -252,7 +256,8 @@ nb::tuple scan_lines(nb::handle data_object, int separator, int quote, int64_t m
   return nb::make_tuple(num_runs, facts.flags, facts.fault, facts.unclosed);
 }
 
-int64_t split_lines(nb::handle data_object, int separator, int quote, nb::handle starts_object, nb::handle stops_object) {
+int64_t split_lines(nb::handle data_object, int separator, int quote, nb::handle starts_object,
+                    nb::handle stops_object) {
   const Buffer data(data_object, "data", Element::kUint8, 1, Access::kRead);
   const Buffer starts(starts_object, "starts", Element::kInt64, 1, Access::kWrite);
   const Buffer stops(stops_object, "stops", Element::kInt64, 1, Access::kWrite);
@@ -284,7 +289,8 @@ enum State : int { kFieldStart = 0, kInField = 1, kInQuotes = 2, kAfterQuote = 3
 nb::tuple line_ends(nb::handle data_object, int separator, int quote, int state) {
   const Buffer data(data_object, "data", Element::kUint8, 1, Access::kRead);
   const Dialect dialect = dialect_of(separator, quote);
-  if (state < kFieldStart || state > kAfterQuote) raise_value_error("state must be 0 to 3, got " + std::to_string(state) + ".");
+  if (state < kFieldStart || state > kAfterQuote)
+    raise_value_error("state must be 0 to 3, got " + std::to_string(state) + ".");
   if (!dialect.is_csv && state != kFieldStart) raise_value_error("state must be 0 for text, which has no quotes.");
   int64_t first = 0;
   int64_t last = 0;

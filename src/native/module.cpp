@@ -1,6 +1,8 @@
 // penstock._native: what NumPy cannot do at memory speed. One kernel a file; each file has one bind function.
 #include <nanobind/nanobind.h>
 
+#include "system.h"
+
 namespace penstock {
 void bind_order(nanobind::module_& m);
 void bind_choose(nanobind::module_& m);
@@ -29,6 +31,7 @@ NB_MODULE(_native, m) {
   // Modules are not unloaded in order when the interpreter ends, and what is left then is no leak.
   nanobind::set_leak_warnings(false);
   m.doc() = "Kernels that run at memory speed, without the interpreter lock.";
+  m.attr("is_portable") = penstock::kIsPortable;
   penstock::bind_order(m);
   penstock::bind_gather(m);
   penstock::bind_choose(m);

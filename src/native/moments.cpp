@@ -1,9 +1,9 @@
 // Count, mean, squared deviations, minimum and maximum of every place of a row, in one pass over memory.
 //
 // Rows are taken a few at a time, little enough to be in a cache: first the sums of what they differ from the first of
-// them by, then the squares of what they differ from their own mean by, then both are joined with those of all rows before
-// (the method of Chan and others). So numbers that are large and alike lose little, and the second look costs no memory
-// traffic.
+// them by, then the squares of what they differ from their own mean by, then both are joined with those of all rows
+// before (the method of Chan and others). So numbers that are large and alike lose little, and the second look costs no
+// memory traffic.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

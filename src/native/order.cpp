@@ -19,9 +19,6 @@
 namespace penstock {
 namespace {
 
-
-
-
 // One row is a chain of dependent multiplications; rows in lockstep fill the gaps in it.
 constexpr int kLanes = 16;
 
@@ -38,8 +35,7 @@ void pass_back(const Permutation& permutation, uint64_t* x) { permutation.pass_b
 PENSTOCK_AVX2 __m256i multiply(__m256i a, uint64_t b) {
   const __m256i low = _mm256_set1_epi64x(static_cast<int64_t>(b));
   const __m256i high = _mm256_set1_epi64x(static_cast<int64_t>(b >> 32));
-  const __m256i cross =
-      _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(a, 32), low), _mm256_mul_epu32(a, high));
+  const __m256i cross = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(a, 32), low), _mm256_mul_epu32(a, high));
   return _mm256_add_epi64(_mm256_mul_epu32(a, low), _mm256_slli_epi64(cross, 32));
 }
 
@@ -77,8 +73,7 @@ __attribute__((target("avx2"))) void pass_avx2(const Permutation& permutation, u
     for (int i = 0; i < kVectors; ++i) r[i] = half_round(r[i], l[i], permutation.keys[round + 1], right);
   }
   for (int i = 0; i < kVectors; ++i) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x) + i,
-                        _mm256_add_epi64(_mm256_mul_epu32(l[i], right), r[i]));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x) + i, _mm256_add_epi64(_mm256_mul_epu32(l[i], right), r[i]));
   }
 }
 
@@ -158,8 +153,8 @@ void run(nb::handle positions_object, nb::handle out_object, nb::handle num_rows
     bad = permute_all(permutation, positions.data<const int64_t>(), out.data<int64_t>(), count, is_back);
   }
   if (bad >= 0) {
-    raise_index_error("positions[" + std::to_string(bad) + "] must be in [0, " + std::to_string(num_rows) +
-                      "), got " + std::to_string(positions.data<const int64_t>()[bad]) + ".");
+    raise_index_error("positions[" + std::to_string(bad) + "] must be in [0, " + std::to_string(num_rows) + "), got " +
+                      std::to_string(positions.data<const int64_t>()[bad]) + ".");
   }
 }
 
@@ -207,7 +202,8 @@ void permute_lanes(nb::handle out_object, nb::handle keys_object, nb::handle pla
       permute_all(permutation, positions.data(), to, num_rows, false);
       const int64_t* place = places.data<const int64_t>() + (first + lane) * blocks;
       for (int64_t block = 0; block < blocks; ++block) {
-        for (int64_t i = 0; i < block_rows; ++i) moved[static_cast<size_t>(block * block_rows + i)] = place[block] * block_rows + i;
+        for (int64_t i = 0; i < block_rows; ++i)
+          moved[static_cast<size_t>(block * block_rows + i)] = place[block] * block_rows + i;
       }
       for (int64_t row = 0; row < num_rows; ++row) to[row] = moved[static_cast<size_t>(to[row])];
     }

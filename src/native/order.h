@@ -85,9 +85,7 @@ struct Permutation {
     for (int i = 0; i < kCount; ++i) x[i] = l[i] * right + r[i];
   }
 
-  static inline uint64_t subtract(uint64_t a, uint64_t b, uint64_t modulus) {
-    return a >= b ? a - b : a + modulus - b;
-  }
+  static inline uint64_t subtract(uint64_t a, uint64_t b, uint64_t modulus) { return a >= b ? a - b : a + modulus - b; }
 
   static inline uint64_t add(uint64_t a, uint64_t b, uint64_t modulus) {
     const uint64_t sum = a + b;

@@ -2,10 +2,11 @@
 //
 // Kernel AIO rather than threads: a random read of 64 KB keeps the disk busy for a third of the time that a
 // thread waits for it. Rather than io_uring: containers often forbid that one.
-#include <fcntl.h>
 #include <nanobind/nanobind.h>
 #include <unistd.h>
-#ifdef __linux__
+
+#include "system.h"
+#ifndef PENSTOCK_PORTABLE
 #include <linux/aio_abi.h>
 #include <sys/syscall.h>
 #endif
@@ -24,11 +25,11 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kPage = 4096;  // What direct reads must be aligned to on every common disk.
-constexpr int64_t kGap = 64 << 10;  // Reading over a gap of this size costs less than a second trip to the disk.
+constexpr int64_t kPage = 4096;           // What direct reads must be aligned to on every common disk.
+constexpr int64_t kGap = 64 << 10;        // Reading over a gap of this size costs less than a second trip to the disk.
 constexpr int64_t kDirectMin = 32 << 10;  // A smaller direct read pays a trip for what readahead already has.
-constexpr int64_t kScattered = 4 << 10;  // Parts that are farther apart than this are read one by one from the cache.
-constexpr int64_t kSlot = 128 << 10;  // One read at most, so that there are several under way.
+constexpr int64_t kScattered = 4 << 10;   // Parts that are farther apart than this are read one by one from the cache.
+constexpr int64_t kSlot = 128 << 10;      // One read at most, so that there are several under way.
 
 int64_t round_down(int64_t value) { return value & ~(kPage - 1); }
 int64_t round_up(int64_t value) { return round_down(value + kPage - 1); }
@@ -76,7 +77,7 @@ struct Failure {
   int error = 0;
 };
 
-#ifdef __linux__
+#ifndef PENSTOCK_PORTABLE
 // The kernel's queue of this thread, made when first needed. One that was inherited by a fork belongs to the parent.
 class Queue {
  public:
@@ -118,7 +119,12 @@ thread_local Queue queue;
 class Job {
  public:
   Job(int fd, int direct_fd, uint8_t* bounce, int64_t bounce_nbytes, bool drops, Cells cells)
-      : fd_(fd), direct_fd_(direct_fd), bounce_(bounce), bounce_nbytes_(bounce_nbytes), drops_(drops), cells_(cells) {}
+      : fd_(fd),
+        direct_fd_(kIsPortable ? -1 : direct_fd),
+        bounce_(bounce),
+        bounce_nbytes_(bounce_nbytes),
+        drops_(drops),
+        cells_(cells) {}
 
   void run(std::vector<Part> parts) {
     parts_ = std::move(parts);
@@ -126,7 +132,8 @@ class Job {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
       if (part.size == 0) continue;
-      if (groups_.empty() || part.offset - groups_.back().stop > kGap) groups_.push_back({part.offset, part.offset, i, i});
+      if (groups_.empty() || part.offset - groups_.back().stop > kGap)
+        groups_.push_back({part.offset, part.offset, i, i});
       groups_.back().stop = std::max(groups_.back().stop, part.stop());
       groups_.back().last = i + 1;
     }
@@ -162,7 +169,7 @@ class Job {
   // Where direct reads turn out not to be possible, nothing is left direct, and all is read again through the cache.
   void read_direct() {
     const std::vector<Request> all = requests();
-#ifdef __linux__
+#ifndef PENSTOCK_PORTABLE
     const auto depth = static_cast<size_t>(bounce_nbytes_ / kSlot);
     if (all.size() > 1 && depth > 1 && queue.open(static_cast<unsigned>(depth))) {
       read_queued(all, depth);
@@ -174,7 +181,7 @@ class Job {
     }
   }
 
-#ifdef __linux__
+#ifndef PENSTOCK_PORTABLE
   void read_queued(const std::vector<Request>& all, size_t depth) {
     std::vector<iocb> controls(depth);
     std::vector<size_t> owners(depth);
@@ -304,7 +311,7 @@ class Job {
         copy(group, request, request.stop, bounce_);
       }
     }
-    if (drops_) posix_fadvise(fd_, group.start, group.stop - group.start, POSIX_FADV_DONTNEED);
+    if (drops_) drop_from_page_cache(fd_, group.start, group.stop - group.start);
   }
 
   // Reads some bytes of a part through the page cache; with cells, few enough at once that they stay at hand.
@@ -402,10 +409,11 @@ nb::object read_ranges(int fd, int direct_fd, nb::list offsets, nb::list buffers
 }  // namespace
 
 void bind_read(nb::module_& m) {
-  m.def("read_ranges", &read_ranges, nb::arg("fd"), nb::arg("direct_fd"), nb::arg("offsets"), nb::arg("buffers"),
-        nb::arg("bounce"), nb::arg("drop"), nb::kw_only(), nb::arg("cells_start") = 0, nb::arg("cell_nbytes") = 0,
-        nb::arg("sums") = nb::none(),
-        "Fill each buffer with the bytes of a file from its offset on; return whether direct reads work, and a failure.");
+  m.def(
+      "read_ranges", &read_ranges, nb::arg("fd"), nb::arg("direct_fd"), nb::arg("offsets"), nb::arg("buffers"),
+      nb::arg("bounce"), nb::arg("drop"), nb::kw_only(), nb::arg("cells_start") = 0, nb::arg("cell_nbytes") = 0,
+      nb::arg("sums") = nb::none(),
+      "Fill each buffer with the bytes of a file from its offset on; return whether direct reads work, and a failure.");
 }
 
 }  // namespace penstock

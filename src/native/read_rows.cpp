@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kGapNbytes = 64 << 10;
 // A range of its own in a call to the system costs 20 ns, which is what a copy of this many bytes takes.
 constexpr int64_t kRunNbytes = 1 << 10;
-constexpr int kMaxRanges = 1024;  // What one call takes, on all systems that are common.
+constexpr int kMaxRanges = 1024;       // What one call takes, on all systems that are common.
 constexpr int64_t kRowsAtOnce = 4096;  // Of narrow rows: their numbers stay in the cache, too.
 constexpr int64_t kRunsAtOnce = 2048;
 
@@ -36,9 +36,9 @@ struct Sums {
   int64_t start;
   int64_t nbytes;
   uint32_t* to;
-  int64_t left;  // How many there is room for.
+  int64_t left;             // How many there is room for.
   int64_t open_nbytes = 0;  // Of the cell that is open: how many are to come.
-  bool is_open = false;  // Whether some have come.
+  bool is_open = false;     // Whether some have come.
   uint32_t crc = 0;
 
   // Begins at this place of the file.
@@ -97,8 +97,8 @@ class Picking {
 
   // The same for rows that ascend within stretches (first row, length), all of which are read, and get checksums: one for
   // each piece that cells of the file cut a stretch into.
-  bool run_checked(const int64_t* rows, const int64_t* slots, int64_t count, const int64_t* stretches, int64_t num_stretches,
-                   Sums sums) {
+  bool run_checked(const int64_t* rows, const int64_t* slots, int64_t count, const int64_t* stretches,
+                   int64_t num_stretches, Sums sums) {
     bool is_direct = slots == nullptr && gather_.slot_stride == width_ && has_long_runs(rows, count);
     // One that comes twice has to be copied.
     for (int64_t i = 1; i < count && is_direct; ++i) is_direct = rows[i - 1] < rows[i];
@@ -158,7 +158,8 @@ class Picking {
           const int64_t place = slot - group * gather_.group_rows;
           const int64_t limit = std::min({count - *done, gather_.group_rows - place, until - next});
           while (length < limit && rows[*done + length] == next + length) ++length;
-          ranges[used++] = {gather_.out + group * gather_.group_stride + place * width_, static_cast<size_t>(length * width_)};
+          ranges[used++] = {gather_.out + group * gather_.group_stride + place * width_,
+                            static_cast<size_t>(length * width_)};
           *done += length;
         }
         next += length;
@@ -166,7 +167,8 @@ class Picking {
       int64_t start = 0;
       if (!place_of(begin, &start) || !file_.read(ranges, used, start)) return false;
       for (int i = 0; i < used; ++i) {
-        if (!sums->add(static_cast<const uint8_t*>(ranges[i].iov_base), static_cast<int64_t>(ranges[i].iov_len))) return false;
+        if (!sums->add(static_cast<const uint8_t*>(ranges[i].iov_base), static_cast<int64_t>(ranges[i].iov_len)))
+          return false;
       }
     }
     return true;
@@ -181,7 +183,8 @@ class Picking {
       // Each number is read once, as everywhere here.
       int64_t found = 0;
       int64_t row = 0;
-      while (found < kRowsAtOnce && picked + found < count && (row = rows[picked + found] - begin, row >= 0 && row < length)) {
+      while (found < kRowsAtOnce && picked + found < count &&
+             (row = rows[picked + found] - begin, row >= 0 && row < length)) {
         near[found++] = row;
       }
       if (found == 0) break;
@@ -224,7 +227,8 @@ class Picking {
         const int64_t most = std::min(count - done, gather_.group_rows - place);
         int64_t length = 1;
         while (length < most && follow(rows[done + length - 1], rows[done + length])) ++length;
-        ranges[used++] = {gather_.out + group * gather_.group_stride + place * width_, static_cast<size_t>(length * width_)};
+        ranges[used++] = {gather_.out + group * gather_.group_stride + place * width_,
+                          static_cast<size_t>(length * width_)};
         done += length;
         next = row + length;
         if (done == count) break;
@@ -303,7 +307,8 @@ class Picking {
       int64_t start = 0;
       gather_.source_rows = last - first + 1;
       if (!place_of(first, &start) || !file_.read(room_, gather_.source_rows * width_, start)) return false;
-      if (gather_.run(near, slots ? slots + done : nullptr, found, first_slot_ + done).problem != Misplaced::kNone) return false;
+      if (gather_.run(near, slots ? slots + done : nullptr, found, first_slot_ + done).problem != Misplaced::kNone)
+        return false;
       done += found;
     }
     return true;
@@ -331,13 +336,14 @@ bool read_rows(int fd, int64_t offset, nb::handle rows_object, nb::handle out_ob
   const int64_t width = out.size(2);
   if (offset < 0) raise_value_error("offset must be at least 0, got " + std::to_string(offset) + ".");
   if (width < 1 || width > kRoomNbytes) {
-    raise_value_error("rows must have 1 to " + std::to_string(kRoomNbytes) + " bytes, got " + std::to_string(width) + ".");
+    raise_value_error("rows must have 1 to " + std::to_string(kRoomNbytes) + " bytes, got " + std::to_string(width) +
+                      ".");
   }
   check_slots(out, width);
   const OpenFile file(fd);
   if (!file.is_open()) return false;
-  const Gather gather{nullptr,          0,           0,           width,         out.data<uint8_t>(), out.size(0),
-                      out.size(1), out.stride(0), out.stride(1)};
+  const Gather gather{nullptr,      0, 0, width, out.data<uint8_t>(), out.size(0), out.size(1), out.stride(0),
+                      out.stride(1)};
   std::optional<Buffer> at;
   if (at_object.is_none()) {
     const int64_t slots = out.size(0) * out.size(1);

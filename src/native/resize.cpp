@@ -1,6 +1,6 @@
 // Images made smaller or larger: a weighted mean of the pixels around each place, a triangle of weights as wide as what
-// one new pixel stands for (so nothing is skipped where it shrinks) and at least two old pixels. In whole numbers, down and
-// then across, each as Pillow's BILINEAR: the same bytes on every machine.
+// one new pixel stands for (so nothing is skipped where it shrinks) and at least two old pixels. In whole numbers, down
+// and then across, each as Pillow's BILINEAR: the same bytes on every machine.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -93,8 +93,8 @@ Weights weights_of(Side from, int64_t to, int64_t at, int64_t stop) {
 }
 
 // One row of the result as wide as it was, from as many rows as there are weights.
-inline __attribute__((always_inline)) void down(const uint8_t* rows, int64_t stride, const uint32_t* weights, int64_t taps,
-                                                int64_t nbytes, uint8_t* out) {
+inline __attribute__((always_inline)) void down(const uint8_t* rows, int64_t stride, const uint32_t* weights,
+                                                int64_t taps, int64_t nbytes, uint8_t* out) {
   constexpr int64_t kPiece = 32;  // As many sums as there are registers for.
   int64_t done = 0;
   for (; done + kPiece <= nbytes; done += kPiece) {
@@ -267,8 +267,8 @@ void check_image(const Buffer& buffer) {
   check_pixels((std::string("the width of ") + buffer.name()).c_str(), buffer.size(1));
 }
 
-void resize(nb::handle source_object, int64_t first, int64_t rows, std::pair<double, double> size, nb::handle out_object,
-            int64_t at, int64_t out_rows) {
+void resize(nb::handle source_object, int64_t first, int64_t rows, std::pair<double, double> size,
+            nb::handle out_object, int64_t at, int64_t out_rows) {
   const Buffer source(source_object, "source", Element::kUint8, 3, Access::kRead);
   const Buffer out(out_object, "out", Element::kUint8, 3, Access::kWrite);
   check_image(source);

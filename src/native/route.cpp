@@ -124,8 +124,8 @@ bool Work::gather(const Route& route, const int64_t* rows, int64_t count, int64_
       continue;
     }
     uint8_t* out = columns[i].out + group * columns[i].group_stride;
-    Gather job{table.data<const uint8_t>(), table.size(0), table.stride(0), nbytes, out + begun * nbytes,
-               1, group_rows - begun, columns[i].group_stride, nbytes};
+    Gather job{table.data<const uint8_t>(), table.size(0),           table.stride(0), nbytes, out + begun * nbytes, 1,
+               group_rows - begun,          columns[i].group_stride, nbytes};
     if (head > 0 && job.run(rows, nullptr, head).problem != Misplaced::kNone) return false;
     if (count == head) continue;
     job.out = begun == 0 ? out : out + columns[i].group_stride;

@@ -1,9 +1,9 @@
-// The feature lists of tf.train.SequenceExamples, as tf.train.Examples: all values of a list are one feature, and how many
-// each of its steps has is told beside it. The decoder of Examples then makes columns of them.
+// The feature lists of tf.train.SequenceExamples, as tf.train.Examples: all values of a list are one feature, and how
+// many each of its steps has is told beside it. The decoder of Examples then makes columns of them.
 //
-// In a SequenceExample the context lies where an Example has its features, so that it needs no help from here. A list is a
-// map entry whose value holds a Feature for each step. An entry of an Example whose value is there several times means
-// the same values, since protobuf merges what is repeated: so each step is copied as it is, under another tag.
+// In a SequenceExample the context lies where an Example has its features, so that it needs no help from here. A list
+// is a map entry whose value holds a Feature for each step. An entry of an Example whose value is there several times
+// means the same values, since protobuf merges what is repeated: so each step is copied as it is, under another tag.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -99,7 +99,8 @@ class Lists {
  public:
   explicit Lists(const std::vector<std::string>& names) : names_(names), found_(names.size()) {
     for (size_t i = 0; i < names_.size(); ++i) {
-      if (!numbers_.emplace(names_[i], i).second) raise_value_error("names must differ, got '" + names_[i] + "' twice.");
+      if (!numbers_.emplace(names_[i], i).second)
+        raise_value_error("names must differ, got '" + names_[i] + "' twice.");
     }
   }
 

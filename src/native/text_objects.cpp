@@ -80,8 +80,8 @@ class TextColumn {
       if (first < 0 || last < first || last > data_.size(0)) {
         raise_index_error("row " + std::to_string(row) + " reaches outside data.");
       }
-      PyObject* made = is_str_ ? make_str(bytes + first, last - first)
-                               : PyBytes_FromStringAndSize(bytes + first, last - first);
+      PyObject* made =
+          is_str_ ? make_str(bytes + first, last - first) : PyBytes_FromStringAndSize(bytes + first, last - first);
       if (made == nullptr) throw nb::python_error();
       Py_XDECREF(values[row - start]);  // NumPy may have put None there.
       values[row - start] = made;
@@ -155,7 +155,8 @@ void bind_text_objects(nb::module_& m) {
   if (import_numpy() != 0) throw nb::python_error();
   m.def("text_objects", &text_objects, nb::arg("data"), nb::arg("offsets"), nb::arg("start"), nb::arg("stop"),
         nb::arg("is_str"), "Return rows of text as an array of objects.");
-  nb::class_<TextSlices>(m, "TextSlices", nb::type_slots(slice_slots), "An iterator over rows of text, several at a time.")
+  nb::class_<TextSlices>(m, "TextSlices", nb::type_slots(slice_slots),
+                         "An iterator over rows of text, several at a time.")
       .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, bool>(), nb::arg("data"), nb::arg("offsets"),
            nb::arg("starts"), nb::arg("stops"), nb::arg("is_str"));
 }

@@ -19,17 +19,17 @@ enum class Fault : int64_t {
   kTruncated,       // the record is longer than what is left
   kLengthChecksum,  // the length does not match its checksum: where the next record starts is unknown
   kDataChecksum,
-  kLengthDiffers,   // the file does not have the length that the caller has for this record
-  kMalformed,       // not in the wire format of a tf.train.Example
-  kMissing,         // a feature that has no default is not there
-  kWrongKind,       // bytes, floats or ints, but not those that were declared
+  kLengthDiffers,  // the file does not have the length that the caller has for this record
+  kMalformed,      // not in the wire format of a tf.train.Example
+  kMissing,        // a feature that has no default is not there
+  kWrongKind,      // bytes, floats or ints, but not those that were declared
   kWrongSize,
-  kOutOfRange,      // an int that the declared dtype cannot hold
+  kOutOfRange,  // an int that the declared dtype cannot hold
   kNotUtf8,
-  kBadTensor,       // not in the wire format of a TensorProto, or one that contradicts itself
+  kBadTensor,  // not in the wire format of a TensorProto, or one that contradicts itself
   kTensorType,
   kTensorShape,
-  kTensorExpands,   // a shape that varies, and a value repeated far beyond the bytes of the record
+  kTensorExpands,  // a shape that varies, and a value repeated far beyond the bytes of the record
 };
 const char* fault_name(Fault fault);
 

@@ -15,7 +15,8 @@ inline bool check_utf8(const uint8_t* bytes, int64_t size) {
   int64_t at = 0;
   while (at < size) {
 #if defined(__SSE2__)
-    while (at + 16 <= size && _mm_movemask_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + at))) == 0) at += 16;
+    while (at + 16 <= size && _mm_movemask_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + at))) == 0)
+      at += 16;
 #endif
     while (at + 8 <= size) {
       uint64_t word = 0;

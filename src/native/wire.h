@@ -172,9 +172,7 @@ struct Field {
     return false;
   }
 
-  bool skip(Reader& message) const {
-    return static_cast<Wire>(tag & 7) == Wire::kBytes || message.skip(tag);
-  }
+  bool skip(Reader& message) const { return static_cast<Wire>(tag & 7) == Wire::kBytes || message.skip(tag); }
 };
 
 inline bool is_utf8(const uint8_t* at, const uint8_t* end) { return check_utf8(at, end - at); }

@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from _typeshed import ReadableBuffer
 
+is_portable: bool
+"""Whether this build does without what only Linux has (`penstock.core.system`)."""
+
 def permute(
     positions: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],

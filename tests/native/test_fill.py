@@ -164,6 +164,11 @@ def test_rows_of_another_form_are_left_to_the_caller():
         assert RowFiller(columns, ("a", "b")).fill(iter([row]), 0, 4) == (row,)
 
 
+@pytest.mark.parametrize("value", [None, object(), "text"])
+def test_whatever_a_function_returns_is_left_to_the_caller(value):
+    assert not RowFiller((np.zeros(3),), None).put(1, value)
+
+
 def test_keys_that_fail_to_compare_raise():
     class Odd:
         def __hash__(self):

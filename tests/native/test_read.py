@@ -27,7 +27,7 @@ def files(tmp_path_factory, content):
     content.tofile(path)
     fd = os.open(path, os.O_RDONLY)
     try:
-        direct_fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        direct_fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
     except OSError:
         pytest.skip("no direct reads on this file system")
     yield fd, direct_fd
@@ -65,7 +65,7 @@ def test_ranges_are_what_lies_there(files, content, spans, is_direct, room, drop
         drop,
         **summing,
     )
-    assert found == (is_direct, None)
+    assert found == (is_direct and not _native.is_portable, None)
     for values, memory in zip(wanted, whole, strict=True):
         np.testing.assert_array_equal(memory[1:-1], values)
         assert memory[0] == memory[-1] == 0xEE  # Not a byte beside it.

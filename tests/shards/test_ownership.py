@@ -12,7 +12,9 @@ from tests.conformance import assert_same, run
 from tests.shards.nests import names
 
 import penstock as ps
+from penstock.core.system import is_portable
 from penstock.errors import TargetExistsError
+from penstock.shards import ownership
 from penstock.shards.ownership import foreign, listed
 
 ROWS = ps.from_arrays({"x": np.arange(1000)})
@@ -214,7 +216,7 @@ def test_without_marks_tfrecords_are_nobodys(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(os, "setxattr", refuse)
+    monkeypatch.setattr(ownership, "set_attribute", refuse)
     ROWS.write(tmp_path / "out", format="tfrecord")
     with pytest.raises(TargetExistsError, match="not written by penstock"):
         OTHER.write(tmp_path / "out", format="tfrecord", overwrite=True)
@@ -289,6 +291,7 @@ def test_a_cache_does_not_write_over_what_is_not_its_own(name, tmp_path, monkeyp
 
 CRASHES = """
 import os, sys, warnings
+from functools import partial
 from pathlib import Path
 import numpy as np, penstock as ps
 import penstock.stages.cache.filling, penstock.shards.sequence
@@ -327,7 +330,7 @@ def crashing(step):
                 os._exit(9)
             return function(*args, **kwargs)
         return call
-    for name in NAMES:
+    for name in filter(partial(hasattr, os), NAMES):
         setattr(os, name, dies(getattr(os, name)))
     try:
         act(300)
@@ -367,6 +370,10 @@ print("ok", step)
     "how", ["write", "write flow", "over", "tfrecord", "tfrecord over", "cache", "cache flow"]
 )
 def test_a_crash_at_any_step_leaves_what_the_next_run_goes_on_from(how, tmp_path):
+    if is_portable and "over" in how:
+        pytest.skip(
+            "a portable build can't exchange names in one step: for a moment there is neither"
+        )
     (tmp_path / "work").mkdir()
     command = [sys.executable, "-c", CRASHES, str(tmp_path / "work"), how]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

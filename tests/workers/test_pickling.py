@@ -146,7 +146,6 @@ def test_a_missing_cloudpickle_is_named_with_the_cure(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda patch: patch.delattr(pool.os, "memfd_create"), "needs Linux"),
         (
             lambda patch: patch.setattr(pool.sys, "frozen", True, raising=False),
             "frozen application",

@@ -1,6 +1,7 @@
 """A pool between two uses: it waits without memory, goes on with the same function only, and ends by itself."""
 
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -36,12 +37,13 @@ def eventually(is_so):
     return False
 
 
+SHARED = re.compile("[:/]penstock (arena|function|message|crash report)")
+
+
 def shared(pid):
     """Return the shared memory of ours that a process maps, or has open."""
     found = [
-        line
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
-        if "/memfd:penstock" in line
+        line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if SHARED.search(line)
     ]
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -49,7 +51,7 @@ def shared(pid):
         except OSError:
             continue  # the descriptor of this very listing
         # The crash report is a file of no bytes, for as long as there is no crash.
-        if target.startswith("/memfd:penstock") and "crash report" not in target:
+        if SHARED.search(target) and "crash report" not in target:
             found.append(target)
     return found
 

@@ -140,7 +140,7 @@ def test_the_dead_are_replaced_only_while_there_is_work(make_pool, wait):
     assert pool.num_restarts == 1
 
 
-def test_a_child_of_a_dead_worker_does_not_keep_its_task_waiting(make_pool, wait):
+def test_a_child_of_a_dead_worker_does_not_keep_its_task_waiting(make_pool, wait, tmp_path):
     def fork_and_die(inputs, outputs, meta):
         child = os.fork()
         if child == 0:
@@ -148,14 +148,11 @@ def test_a_child_of_a_dead_worker_does_not_keep_its_task_waiting(make_pool, wait
         Path(meta).write_text(str(child))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    report = Path("/proc/self/fd") / str(os.memfd_create("grandchild"))
-    try:
-        pool = make_pool(fork_and_die)
-        with pytest.raises(WorkerDied, match="SIGKILL"):
-            wait(pool.submit(0, meta=f"/proc/{os.getpid()}/fd/{report.name}"))
-        os.kill(int(report.read_text()), signal.SIGKILL)
-    finally:
-        os.close(int(report.name))
+    report = tmp_path / "grandchild"
+    pool = make_pool(fork_and_die)
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        wait(pool.submit(0, meta=str(report)))
+    os.kill(int(report.read_text()), signal.SIGKILL)
 
 
 def test_workers_that_die_while_they_start_end_the_pool_with_an_error(make_pool, wait):

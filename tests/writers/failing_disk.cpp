@@ -53,13 +53,13 @@ static bool fails(bool counts) {
 
 static bool is_made(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
 
-#define OPEN(name)                                                         \
-  extern "C" int name(const char* path, int flags, ...) {                  \
-    static auto* real = REAL(name);                                        \
-    va_list list;                                                          \
-    va_start(list, flags);                                                 \
-    const mode_t mode = is_made(flags) ? va_arg(list, mode_t) : 0;         \
-    va_end(list);                                                          \
+#define OPEN(name)                                                                 \
+  extern "C" int name(const char* path, int flags, ...) {                          \
+    static auto* real = REAL(name);                                                \
+    va_list list;                                                                  \
+    va_start(list, flags);                                                         \
+    const mode_t mode = is_made(flags) ? va_arg(list, mode_t) : 0;                 \
+    va_end(list);                                                                  \
     return fails(is_made(flags) && is_under(path)) ? -1 : real(path, flags, mode); \
   }
 OPEN(open)
@@ -109,10 +109,10 @@ extern "C" int mkdir(const char* path, mode_t mode) noexcept {
   return fails(is_under(path)) ? -1 : real(path, mode);
 }
 
-#define OF_PATHS(name)                                               \
+#define OF_PATHS(name)                                                \
   extern "C" int name(const char* path, const char* other) noexcept { \
-    static auto* real = REAL(name);                                  \
-    return fails(is_under(other)) ? -1 : real(path, other);          \
+    static auto* real = REAL(name);                                   \
+    return fails(is_under(other)) ? -1 : real(path, other);           \
   }
 OF_PATHS(rename)
 OF_PATHS(link)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.core.descriptors import Descriptor
+from penstock.core.system import is_portable
 from penstock.errors import DiskFullError, PenstockError, TargetExistsError, WriteError
 from penstock.io.failures import write_errors, write_failure
 from penstock.io.leftovers import lock, remove, remove_leftovers, unfinished
@@ -233,9 +234,10 @@ def swap_folders(new: Path, path: Path, discard: Callable[[Path], None]) -> None
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two paths change places in one step; return False if this file system can't."""
+    """Let two paths change places in one step; return False if this system, or the file system, can't."""
+    # Only some C libraries of Linux have it.
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
+    if renameat2 is None or is_portable:
         return False
     names = os.fsencode(one), os.fsencode(other)
     if not renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):

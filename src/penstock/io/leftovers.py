@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 
 from penstock.core.descriptors import Descriptor
+from penstock.core.system import is_portable
 
 _NAME = re.compile(r"\..*\.(\d+)-(\d+)-([0-9a-f]{8})-[0-9a-f]{8}\.penstock-tmp", re.DOTALL)
 # A file name has at most 255 bytes, of which the parts after NAME take up to 80.
@@ -127,7 +128,12 @@ def mark_lives(mark: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process started, in ticks since boot; -1 if there is no such process."""
+    """Return when a process started, in ticks since boot; -1 if there is no such process.
+
+    Where the system does not tell, 0: another process with the number of a dead one is taken for it.
+    """
+    if is_portable:
+        return 0 if _is_process(pid) else -1
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -136,9 +142,21 @@ def _start_time(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
+def _is_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # Sends nothing.
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # It is another user's.
+    return True
+
+
 @functools.cache
 def _process_space() -> str:
     """Return a hash of this boot and this container's process namespace, within which a PID is valid."""
+    if is_portable:
+        return hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
     parts = []
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         source = Path(path)

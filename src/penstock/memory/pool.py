@@ -2,6 +2,7 @@
 
 import contextlib
 import mmap
+import sys
 import threading
 import weakref
 from collections import deque
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock._native import is_portable
 from penstock.errors import BudgetError
 from penstock.memory.budget import format_nbytes
 from penstock.memory.ledger import Account, process_ledger
@@ -47,7 +49,7 @@ class _Buffer:
         """Whether it is leased, and counted as held by the consumer."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self.mapping = mmap.mmap(-1, self.nbytes, flags=flags)
-        if self.nbytes >= _HUGE:
+        if sys.platform == "linux" and not is_portable and self.nbytes >= _HUGE:
             # The first touch of small pages costs more than filling them does.
             with contextlib.suppress(OSError):
                 self.mapping.madvise(mmap.MADV_HUGEPAGE)

@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.core.descriptors import Descriptor
 from penstock.core.fingerprint import changes
+from penstock.core.system import sync_data
 from penstock.errors import TargetExistsError, WriteError
 from penstock.io.failures import write_errors
 from penstock.shards import journal
@@ -194,7 +195,7 @@ class ShardFolder(Journalled):
             text = f"\n{line}" if self._is_cut_off else line
             self._is_cut_off = True
             write_all(self._file.number, memoryview(text.encode()))
-            os.fdatasync(self._file.number)
+            sync_data(self._file.number)
             self._is_cut_off = False
 
     def seal(self) -> Manifest:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.core.descriptors import Descriptor
+from penstock.core.system import get_attribute, set_attribute
 from penstock.errors import DataError, TargetExistsError
 from penstock.io.atomic import is_empty_folder
 from penstock.io.failures import write_errors
@@ -34,7 +35,7 @@ def mark_files(folder: Path) -> None:
         for name in names:
             path = Path(place) / name
             with contextlib.suppress(OSError):
-                os.setxattr(path, _MARK, _version(path))
+                set_attribute(path, _MARK, _version(path))
 
 
 def _is_marked(path: Path) -> bool:
@@ -42,7 +43,7 @@ def _is_marked(path: Path) -> bool:
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             return all(map(_is_marked, path.iterdir()))
-        return os.getxattr(path, _MARK, follow_symlinks=False) == _version(path)
+        return get_attribute(path, _MARK) == _version(path)
     except OSError:
         return False
 

@@ -15,6 +15,7 @@ from penstock.core.arrays import Index, raw_rows
 from penstock.core.blocks import Block
 from penstock.core.columns import Column, Fixed, Ragged, Text
 from penstock.core.descriptors import Descriptor
+from penstock.core.system import drop_from_page_cache, sync_data
 from penstock.io.failures import write_errors
 from penstock.io.formats.npy_header import format_header
 from penstock.memory import Allocate
@@ -114,9 +115,8 @@ class ArrayFile:
     def flush(self) -> None:
         """Bring what was written to the disk, and drop it from the page cache."""
         with write_errors(self.path):
-            os.fdatasync(self.fd)
-        with contextlib.suppress(OSError):  # It is only advice to the kernel.
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            sync_data(self.fd)
+        drop_from_page_cache(self.fd)
 
     def finish(self) -> FileRecord:
         """Write the header with the final length, and give the file its name."""

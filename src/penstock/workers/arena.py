@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.workers.anonymous_memory import memory_file
 from penstock.workers.mapped_memory import map_memory
-from penstock.workers.wire import memory_file
 
 Array = npt.NDArray[Any]
 Place = tuple[int, int, Any, tuple[int, ...], tuple[int, ...] | None]

@@ -21,8 +21,6 @@ __all__ = ["TaskResult", "WorkerPool", "unavailable_reason"]
 
 def unavailable_reason() -> str | None:
     """Return why worker processes cannot run here, or None if they can."""
-    if not hasattr(os, "memfd_create"):
-        return f"it needs Linux (anonymous shared memory, memfd_create), and this is {sys.platform}"
     if getattr(sys, "frozen", False):
         return "this is a frozen application, whose executable would start the application again"
     if not sys.executable:

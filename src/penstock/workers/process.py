@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import weakref
@@ -15,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.workers.anonymous_memory import memory_file
 from penstock.workers.arena import Arena, Array
+from penstock.workers.channel import channel_over, socket_pair
 from penstock.workers.errors import WorkerDied, name_of_signal
-from penstock.workers.wire import Channel, Frame, memory_file, pack
+from penstock.workers.portable import is_portable
+from penstock.workers.wire import Frame, pack
 
 # From closing a worker's channel to killing it: time to flush output and to run atexit functions.
 GRACE_SECONDS = 1.0
@@ -29,12 +31,15 @@ KILLED_SECONDS = 5.0
 # directory would be found instead of Python's.
 _BOOTSTRAP = """
 import sys
-here, channel_fd, crash_fd, parent_pid, *path = sys.argv[2:]
+here, is_portable, channel_fd, crash_fd, parent_pid, *path = sys.argv[2:]
 sys.argv[1:] = []
 sys.path[:] = path
 package = type(sys)("_penstock_worker")
 package.__path__ = [here]
 sys.modules["_penstock_worker"] = package
+build = type(sys)("_penstock_worker.portable")
+build.is_portable = is_portable == "True"
+sys.modules["_penstock_worker.portable"] = build
 from _penstock_worker.worker_main import main
 main(int(channel_fd), int(crash_fd), int(parent_pid))
 """
@@ -80,7 +85,7 @@ class Task:
 class WorkerProcess:
     """A process started afresh, with its channel and the tasks it was given, oldest first.
 
-    Start it from a thread that lives as long as the worker should: the kernel kills the worker when
+    Start it from a thread that lives as long as the worker should: on Linux, the kernel kills the worker when
     that thread ends, whatever ends it.
     """
 
@@ -92,11 +97,11 @@ class WorkerProcess:
         self.pid_fd: int | None = None
         self._crash_fd = memory_file("penstock crash report", 0)
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours, theirs = socket_pair()
         except BaseException:
             os.close(self._crash_fd)
             raise
-        self.channel = Channel(ours)
+        self.channel = channel_over(ours)
         _processes.add(self)
         try:
             self._process = subprocess.Popen(
@@ -112,9 +117,10 @@ class WorkerProcess:
         finally:
             theirs.close()
         self.pid = self._process.pid
-        # Old kernels and strict sandboxes have no pidfd: there, only the end of the channel tells of a death.
-        with suppress(OSError):
-            self.pid_fd = os.pidfd_open(self.pid)
+        # Old kernels, strict sandboxes and other systems have no pidfd.
+        if sys.platform == "linux" and not is_portable:
+            with suppress(OSError):
+                self.pid_fd = os.pidfd_open(self.pid)
         # If the worker is dead already, the next read of its channel will show that.
         with suppress(OSError):
             self.channel.send(_frame("function"), fds=[function_fd], wait=False)
@@ -216,7 +222,8 @@ def _command(name: str, channel_fd: int, crash_fd: int) -> list[str]:
     flags, path = _flags_and_path()
     label = f"penstock worker of {name}"
     numbers = map(str, (channel_fd, crash_fd, os.getpid()))
-    return [sys.executable, *flags, "-c", _BOOTSTRAP, label, _HERE, *numbers, *path]
+    here = (_HERE, str(is_portable))
+    return [sys.executable, *flags, "-c", _BOOTSTRAP, label, *here, *numbers, *path]
 
 
 def _frame(*message: Any) -> Frame:

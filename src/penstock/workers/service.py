@@ -1,6 +1,5 @@
 """The thread behind a pool: it alone starts workers, talks to them, and cleans up after those that ended."""
 
-import os
 import selectors
 import threading
 from collections import deque
@@ -11,7 +10,9 @@ from time import monotonic
 from penstock.core.crew import Crew
 from penstock.core.descriptors import Descriptor
 from penstock.errors import WorkersUnavailable
+from penstock.workers.anonymous_memory import memory_file, write_all
 from penstock.workers.arena import Arena
+from penstock.workers.bell import Bell
 from penstock.workers.errors import PoolClosed, Raised, RemoteError
 from penstock.workers.process import (
     KILLED_SECONDS,
@@ -20,13 +21,15 @@ from penstock.workers.process import (
     WorkerProcess,
     block_interrupts,
 )
-from penstock.workers.wire import memory_file, unpack, write_all
+from penstock.workers.wire import unpack
 
 # One task to work on, and the next one: so a worker never waits for the parent's interpreter lock.
 TASKS_AHEAD = 2
 # A worker may be killed while it starts. After three in a row, the pool goes on with the workers it has, or
 # ends with an error if none of them is ready.
 STARTS_IN_VAIN = 3
+# How often dead workers are looked for where there is no pidfd: only the end of a channel tells of them at once.
+LOOK_SECONDS = 0.5
 # How long workers wait for the next epoch; then they end.
 IDLE_SECONDS = 10.0
 
@@ -58,13 +61,13 @@ class Service:
         self._crew = Crew()
         with ExitStack() as opened:
             try:
-                self._wake = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+                self._wake = Bell()
                 opened.callback(self._wake.close)
                 self._function = self._function_file(function_pickle)
                 opened.callback(self._function.close)
                 self._selector = selectors.DefaultSelector()
                 opened.callback(self._selector.close)
-                self._selector.register(self._wake.number, selectors.EVENT_READ)
+                self._selector.register(self._wake, selectors.EVENT_READ)
             except OSError as error:
                 raise self._cannot_start(error) from error
             opened.pop_all()  # From here on, `_shut_down` closes them.
@@ -104,7 +107,7 @@ class Service:
                 )
             self._inbox.append(task)
             self._num_open += 1
-            os.eventfd_write(self._wake.number, 1)
+            self._wake.ring()
 
     @property
     def _is_ending(self) -> bool:
@@ -122,7 +125,7 @@ class Service:
                 arena.discard()
             self.arenas.clear()
             self._rests_until = monotonic() + IDLE_SECONDS
-            os.eventfd_write(self._wake.number, 1)
+            self._wake.ring()
             return True
 
     def resume(self, function_pickle: bytes) -> bool:
@@ -138,7 +141,7 @@ class Service:
                     raise self._cannot_start(error) from error
             self._rests_until = None
             # So that the thread no longer looks at the time.
-            os.eventfd_write(self._wake.number, 1)
+            self._wake.ring()
             return True
 
     def end_soon(self) -> None:
@@ -146,7 +149,7 @@ class Service:
         with self._lock:
             if not self._is_closed:
                 self._is_closing = True
-                os.eventfd_write(self._wake.number, 1)
+                self._wake.ring()
 
     def close(self) -> None:
         """End the workers and the thread, and fail tasks under way; idle workers get a second to end by themselves."""
@@ -174,13 +177,13 @@ class Service:
 
     def _loop(self) -> None:
         while True:
-            until = self._rests_until
-            seconds = None if until is None else max(0.0, until - monotonic())
-            for key, _ in self._selector.select(seconds):
+            for key, _ in self._selector.select(self._seconds_to_wait()):
                 if key.data is None:
-                    os.eventfd_read(self._wake.number)
+                    self._wake.hear()
                 elif key.data in self._workers:
                     self._read(key.data)
+            for worker in [one for one in self._workers if one.pid_fd is None and one.is_dead]:
+                self._read(worker)
             with self._lock:
                 if self._rests_until is not None and not self._lie_down(self._rests_until):
                     self._is_closing = True
@@ -189,6 +192,13 @@ class Service:
                 self._queue.extend(self._inbox)
                 self._inbox.clear()
             self._hand_out()
+
+    def _seconds_to_wait(self) -> float | None:
+        until = self._rests_until
+        seconds = [] if until is None else [max(0.0, until - monotonic())]
+        if any(worker.pid_fd is None for worker in self._workers):
+            seconds.append(LOOK_SECONDS)
+        return min(seconds, default=None)
 
     def _lie_down(self, until: float) -> bool:
         """Let go of all that waiting workers need not have; False if they shall wait no longer."""

@@ -1,23 +1,21 @@
 """Messages between a pool and its workers: small frames on a socket, bulk in anonymous memory.
 
 A frame that fits in a few kilobytes travels on the socket itself. Anything larger (and every large
-array in it, by pickle's out-of-band buffers) is laid out in memory that both sides map: a new memfd, whose
+array in it, by pickle's out-of-band buffers) is laid out in memory that both sides map, whose
 descriptor goes with the frame. So a send never waits for the reader.
 
-Both the parent and the worker load this file and mapped_memory.py; the worker does so under another package
-name (see process.py), hence the relative import.
+Both the parent and the worker load this file; the worker does so under another package name (see process.py), hence the
+relative imports.
 """
 
 import os
 import pickle
-import socket
 import struct
-from array import array
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .anonymous_memory import memory_file, write_all
 from .mapped_memory import map_memory
 
 # The same as in penstock.memory, which a worker does not load for this one number.
@@ -29,9 +27,9 @@ OUT_OF_BAND_NBYTES = 4096
 
 _INLINE, _MEMORY = range(2)
 _HEADER = struct.Struct("<BQ")
-_FRAME_NBYTES = _HEADER.size + INLINE_NBYTES
-# Room for one descriptor of the message and one of its bulk; the kernel closes any further ones.
-_RIGHTS_NBYTES = socket.CMSG_SPACE(2 * 4)
+HEADER_NBYTES = _HEADER.size
+FRAME_NBYTES = HEADER_NBYTES + INLINE_NBYTES
+"""The longest frame."""
 
 
 class Dumps(Protocol):
@@ -56,32 +54,15 @@ class Frame:
             os.close(self.memory_fd)
 
 
-class TruncatedDescriptors(OSError):
-    """A frame came without its descriptors: this process may open no more files."""
+def frame_nbytes(header: bytes) -> int:
+    """Return how long a frame with this header is."""
+    kind, total = _HEADER.unpack_from(header)
+    return HEADER_NBYTES + (total if kind == _INLINE else 0)
 
 
 def align(nbytes: int) -> int:
     """Return nbytes rounded up to where the next array may begin."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def memory_file(name: str, nbytes: int) -> int:
-    """Return the descriptor of nbytes of anonymous memory; it is in no directory, so nothing can be left behind."""
-    fd = os.memfd_create(name[:200], os.MFD_CLOEXEC)
-    try:
-        os.ftruncate(fd, nbytes)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of data at offset, however many calls that takes."""
-    view = memoryview(data).cast("B")
-    while view.nbytes:
-        written = os.pwrite(fd, view, offset)
-        view, offset = view[written:], offset + written
 
 
 def pack(message: Any, *, dumps: Dumps) -> Frame:
@@ -164,53 +145,3 @@ def _load(region: memoryview) -> Any:
     offsets, _ = _layout(sizes)
     head, *buffers = (region[at : at + size] for at, size in zip(offsets, sizes, strict=True))
     return pickle.loads(head, buffers=buffers)
-
-
-class Channel:
-    """One end of the socket between a pool and a worker."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
-
-    def fileno(self) -> int:
-        """Return the descriptor to wait on."""
-        return self._socket.fileno()
-
-    # Not socket.send_fds and recv_fds: in Python 3.11 they ignore their flags.
-
-    def send(self, frame: Frame, *, fds: Sequence[int] = (), wait: bool = True) -> None:
-        """Send a frame and descriptors; with wait=False, raise BlockingIOError if the reader is far behind."""
-        # NOSIGNAL: a program that lets SIGPIPE end it (many command lines do) must not end with its worker.
-        flags = socket.MSG_NOSIGNAL if wait else socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
-        carried = [*fds] if frame.memory_fd is None else [*fds, frame.memory_fd]
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", carried))] if carried else []
-        self._socket.sendmsg([frame.data], rights, flags)
-
-    def receive(self, *, wait: bool = True) -> tuple[bytes, list[int]] | None:
-        """Return the next frame's bytes and descriptors, or None when the other end is closed."""
-        flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
-        try:
-            data, rights, came, _ = self._socket.recvmsg(_FRAME_NBYTES, _RIGHTS_NBYTES, flags)
-        except ConnectionResetError:
-            # The other end died with messages unread. The kernel says so once, and then hands out what the
-            # other end had sent.
-            return self.receive(wait=wait)
-        fds = array("i", b"".join(content for _, _, content in rights)).tolist()
-        if came & socket.MSG_CTRUNC:
-            for fd in fds:
-                os.close(fd)
-            raise TruncatedDescriptors(
-                "a message between a pool and its worker lost its descriptors: this process has "
-                "too many files open; raise its limit (ulimit -n)."
-            )
-        return (data, fds) if data else None
-
-    def close(self) -> None:
-        """Close this end; the other end then receives None, even if a fork of this process has copies of this end."""
-        with suppress(OSError):  # closed already, or the other end is gone
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self.forget()
-
-    def forget(self) -> None:
-        """Close only this process's copy: for a forked child, whose parent goes on using the channel."""
-        self._socket.close()

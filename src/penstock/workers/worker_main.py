@@ -13,6 +13,7 @@ import pickle
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 import weakref
@@ -22,11 +23,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .channel import Channel, channel_over
 from .light_package import install
 from .mapped_memory import map_memory
-from .wire import Channel, Frame, pack, pack_any, unpack
+from .portable import is_portable
+from .wire import Frame, pack, pack_any, unpack
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# How often it is looked for the parent where the kernel does not tell of its death.
+_LOOK_SECONDS = 0.5
 # The score that Chromium gives its renderers: when memory runs out, the kernel kills a worker, which can be
 # replaced, before its parent.
 _OOM_SCORE = b"300"
@@ -48,9 +53,7 @@ def main(channel_fd: int, crash_fd: int, parent_pid: int) -> None:
     # The parent handles Ctrl-C. It started us with SIGINT blocked, so that none could come before this line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:  # the parent died before we could ask for the signal
-        os._exit(1)
+    _end_with(parent_pid)
     faulthandler.enable(crash_fd)
     for fd in (channel_fd, crash_fd):
         os.set_inheritable(fd, False)  # noqa: FBT003  it takes no keyword
@@ -59,13 +62,30 @@ def main(channel_fd: int, crash_fd: int, parent_pid: int) -> None:
         # Write each whole line at once: workers share the parent's output, and a crash flushes nothing.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real file here
     install("penstock")
-    channel = Channel(socket.socket(fileno=channel_fd))
+    channel = channel_over(socket.socket(fileno=channel_fd))
     try:
         Worker(channel).serve()
     except (BrokenPipeError, ConnectionResetError):
         pass  # nobody waits for the answer any more
     finally:
         channel.close()
+
+
+def _end_with(parent_pid: int) -> None:
+    """Let this process be killed when its parent ends, whatever it does then."""
+    if sys.platform != "linux" or is_portable:
+        threading.Thread(target=_watch, args=(parent_pid,), daemon=True).start()
+    else:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:  # the parent died before we could ask for the signal
+        os._exit(1)
+
+
+def _watch(parent_pid: int) -> None:
+    """Kill this process soon after its parent ended: not while a function holds the interpreter lock."""
+    while os.getppid() == parent_pid:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _volunteer_for_the_oom_killer() -> None:

@@ -13,6 +13,7 @@ from penstock.core.columns import Column, Fixed, Ragged, Text
 from penstock.core.optional import require
 from penstock.core.rows import Node, rows_per_block
 from penstock.core.spec import ArraySpec, dtype_name
+from penstock.core.system import drop_from_page_cache
 from penstock.errors import RangeError, WriteError
 from penstock.io.failures import write_errors
 from penstock.memory import allocate_plain
@@ -163,8 +164,7 @@ class ParquetPart:
         with write_errors(self.path):
             self.file.flush()
             os.fsync(self.file.fileno())
-        with contextlib.suppress(OSError):  # It is only advice to the kernel.
-            os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        drop_from_page_cache(self.file.fileno())
 
     @contextlib.contextmanager
     def _errors(self) -> Any:

@@ -1,7 +1,6 @@
 """Tuning: it settles, never swings, never changes a row, and says what it did and why."""
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from tests.chains import chains, equal
 from tests.conformance import assert_same, run
 
 import penstock as ps
+from penstock.core.system import usable_cores
 from penstock.engine.plan import make_plan
 from penstock.engine.stream import engine as engine_module
 from penstock.engine.stream import tuning
@@ -265,7 +265,7 @@ def test_no_chain_takes_more_than_its_plan_however_it_is_tuned(
     assert report.peak_nbytes <= plan.total
 
 
-NUM_CORES = len(os.sched_getaffinity(0))
+NUM_CORES = usable_cores()
 
 
 def slow(x: Any) -> Any:

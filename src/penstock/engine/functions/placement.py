@@ -1,6 +1,5 @@
 """Where a function runs: in worker processes if it holds the interpreter lock, by measurement."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.lazy import lazy
+from penstock.core.system import usable_cores
 from penstock.engine.functions.task import FunctionNode, task_of
 from penstock.stages.base.functions import array_memory
 from penstock.stages.map import example_row
@@ -55,7 +55,7 @@ def _measured(node: FunctionNode, call: str) -> Decision:
     reason = workers.unavailable_reason()
     if reason is not None:
         return Decision(call, 0, reason)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if cores < 2:
         return Decision(call, 0, "there is one core only")
     leaves, _, _ = example_row(node.inputs[0])

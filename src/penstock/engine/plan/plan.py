@@ -1,10 +1,10 @@
 """The plan: how large blocks are, how many are made ahead, by how many threads, in how many bytes."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock.core.rows import Flow, Node, Rows, rows_per_block
+from penstock.core.system import usable_cores
 from penstock.engine.functions.trays import function_nodes, shared_nbytes
 from penstock.engine.plan.options import Options
 from penstock.memory import default_budget, process_ledger
@@ -157,7 +157,7 @@ def _threads(options: Options) -> tuple[int, str]:
         return 0, "prefetch(0): blocks are made when they are asked for"
     if options.threads is not None:
         return options.threads, f"threads={options.threads} by with_options"
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return cores, f"a thread for each of {cores} cores"
 
 

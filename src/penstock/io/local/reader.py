@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from penstock import _native
 from penstock.core.closing import Closing
 from penstock.core.read_count import count_read
+from penstock.core.system import advise, is_portable
 from penstock.errors import DataError, FileChangedError, NotAFileError
 from penstock.io.cells import Cells, Sums
 from penstock.io.failures import read_failure
@@ -189,7 +191,7 @@ class LocalReader(Closing):
             os.close(fd)
             raise
         if self._options[1] != "normal":  # That is how every file is opened.
-            _advise(fd, 0, 0, _ADVICE[self._options[1]])
+            advise(fd, _ADVICE[self._options[1]])
         self._disk = disk_of(found.st_dev)
         self._fd = fd
         self._is_direct = self._direct_fd >= 0
@@ -275,7 +277,7 @@ def _open_buffered(location: Location) -> int:
 
 def _open_direct(path: str, expected: os.stat_result) -> int:
     """Return a descriptor for direct reads of the same file, or -1 where there are none."""
-    if not hasattr(os, "O_DIRECT"):  # macOS
+    if sys.platform != "linux" or is_portable:
         return -1
     try:
         fd = os.open(path, _FLAGS | os.O_DIRECT)
@@ -285,9 +287,3 @@ def _open_direct(path: str, expected: os.stat_result) -> int:
         return fd
     os.close(fd)  # replaced between the two opens: check_unchanged() will raise
     return -1
-
-
-def _advise(fd: int, offset: int, nbytes: int, advice: str) -> None:
-    # Only advice: absent on macOS, and refused by some file systems.
-    with contextlib.suppress(AttributeError, OSError):
-        os.posix_fadvise(fd, offset, nbytes, getattr(os, f"POSIX_FADV_{advice}"))

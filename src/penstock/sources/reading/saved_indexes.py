@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.core.arrays import Index
 from penstock.core.progress import Step, begin
+from penstock.core.system import usable_cores
 from penstock.errors import FileError, StreamClosedError
 from penstock.io.atomic import atomic_file
 from penstock.io.location import Location
@@ -92,7 +93,7 @@ def each_in_parallel(
     if not locations:
         return []
     stop = threading.Event()
-    workers = min(len(locations), len(os.sched_getaffinity(0)))
+    workers = min(len(locations), usable_cores())
     total = sum(one.size for one in locations)
     with (
         begin("indexing", total=total, unit="bytes") as step,

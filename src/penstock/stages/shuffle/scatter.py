@@ -5,7 +5,6 @@ falls into. A bucket is as large as a window: it is read at once, and put into o
 order is the same that data in memory would get.
 """
 
-import contextlib
 import copy
 import os
 import tempfile
@@ -24,6 +23,7 @@ from penstock.core.order import Permutation
 from penstock.core.progress import begin
 from penstock.core.residues import Residue
 from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
+from penstock.core.system import drop_from_page_cache, path_of_open
 from penstock.errors import StreamClosedError
 from penstock.io.atomic import check_space
 from penstock.io.failures import write_errors
@@ -213,10 +213,10 @@ class _Scratch:
         self.readers: list[LocalReader] = []
         try:
             for width in self.widths:
-                with write_errors(self.where):
-                    fd = os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                with write_errors(self.where), tempfile.TemporaryFile(dir=where) as file:
+                    fd = os.dup(file.fileno())
                     self.files.append(Descriptor(fd, is_private=True))
-                place = Location(f"/proc/self/fd/{fd}", buckets.num_rows * width)
+                place = Location(path_of_open(fd), buckets.num_rows * width)
                 self.readers.append(LocalReader(place, direct=True))
         except BaseException:
             self.close()
@@ -265,9 +265,7 @@ class _Scratch:
                 part, at = memory[first * width : last * width], int(chunk.targets[bucket]) * width
                 with write_errors(self.where):
                     _write_all(file.number, part, at)
-            # These pages are not read again soon: they would only push others out of the page cache.
-            with contextlib.suppress(OSError):  # It is only advice to the kernel.
-                os.posix_fadvise(file.number, 0, 0, os.POSIX_FADV_DONTNEED)
+            drop_from_page_cache(file.number)
         self.step.advance(size, size * sum(self.widths))
 
     def read(self, first: int, out: Block) -> None:

@@ -1,0 +1,74 @@
+"""What stands in for what only Linux has gives what Linux gives: on a portable build, these tests are about it."""
+
+import os
+
+import pytest
+
+from penstock import _native
+from penstock.core import system
+
+
+def test_at_least_one_core_is_usable_and_no_more_than_there_are():
+    assert 1 <= system.usable_cores() <= os.cpu_count()
+
+
+@pytest.mark.skipif(system.is_portable, reason="only Linux tells which cores a process may use")
+def test_cores_that_the_process_may_not_use_do_not_count():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert system.usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_a_file_without_a_name_can_be_opened_once_more(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"content")
+    with path.open("rb") as file:
+        path.unlink()
+        again = os.open(system.path_of_open(file.fileno()), os.O_RDONLY)
+    try:
+        assert os.pread(again, 100, 0) == b"content"
+    finally:
+        os.close(again)
+
+
+def test_data_is_synced_and_advice_taken_on_any_file(tmp_path):
+    with (tmp_path / "x").open("wb") as file:
+        file.write(b"content")
+        file.flush()
+        system.sync_data(file.fileno())
+        system.drop_from_page_cache(file.fileno())
+    ends = os.pipe()
+    try:
+        system.advise(ends[0], "RANDOM")  # Advice about a pipe is refused, which is no error.
+    finally:
+        for end in ends:
+            os.close(end)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        system.sync_data(ends[0])
+
+
+def test_an_attribute_of_a_file_is_what_it_was_given_last(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"")
+    try:
+        system.set_attribute(path, "user.penstock", b"12 345")
+    except OSError:
+        pytest.skip("this file system holds no attributes")
+    assert system.get_attribute(path, "user.penstock") == b"12 345"
+    system.set_attribute(path, "user.penstock", b"\0\xff")
+    assert system.get_attribute(path, "user.penstock") == b"\0\xff"
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for one in (link, tmp_path / "nowhere"):
+        with pytest.raises(OSError, match=str(one)):
+            system.get_attribute(one, "user.penstock")
+    with pytest.raises(OSError, match=r"No data available|Attribute not found"):
+        system.get_attribute(path, "user.other")
+
+
+def test_the_native_module_says_whether_it_is_portable():
+    assert system.is_portable is _native.is_portable
+    assert _native.is_portable in (True, False)
