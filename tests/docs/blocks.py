@@ -39,7 +39,7 @@ class Block:
 
     @property
     def is_output(self) -> bool:
-        return self.language == "text"
+        return self.language == "text" and not self.mark
 
     @property
     def imports(self) -> set[str]:
