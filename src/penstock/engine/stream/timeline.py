@@ -6,8 +6,8 @@ if TYPE_CHECKING:
     from penstock.reports.figures import Sample
 
 MOST_SAMPLES = 240  # An even number: they are merged by twos.
-FIRST_INTERVAL = 4e-3
-"""Seconds between two samples at first. An epoch of 16 ms has some, and taking one costs some 10 us."""
+FIRST_INTERVAL = 6e-3
+"""Seconds between two samples at first. An epoch of 15 ms has two, and taking one costs 10 to 30 us."""
 
 
 class Timeline:
