@@ -62,8 +62,16 @@ format-check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
+# Python, then the settings that only other machines use: of wheels, workflows and forms.
+FORMS := $(wildcard .github/ISSUE_TEMPLATE/*.yml)
 lint: setup
 	$(BIN)/ruff check .
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/cibuildwheel --print-build-identifiers --platform linux --archs x86_64,aarch64
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(FORMS))
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --offline --quiet .github
 
 types: setup
 	$(BIN)/mypy
@@ -120,12 +128,17 @@ portable: .venv-portable/build.stamp
 
 # What is published: an sdist, and from it a wheel for this machine (CI makes those for others). Each goes into a fresh
 # venv with nothing but what the core depends on, and passes the quick tests there.
-dist: setup
+.venv-dist/tools.stamp: Makefile
+	test -x .venv-dist/bin/python || $(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet build auditwheel
+	touch $@
+
+dist: .venv-dist/tools.stamp
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist
-	$(BIN)/python tools/check_dist.py dist
-	$(BIN)/auditwheel show dist/*.whl
-	$(BIN)/python tools/install_dist.py dist
+	.venv-dist/bin/python -m build --outdir dist
+	.venv-dist/bin/python tools/check_dist.py dist
+	.venv-dist/bin/auditwheel show dist/*.whl
+	.venv-dist/bin/python tools/install_dist.py dist
 
 # The kernels compiled for other systems, by a compiler that comes as a package. It is large, so `make setup` leaves it out.
 cross: setup
@@ -166,5 +179,5 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist site .venv-dist .venv-portable .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f .venv/build.stamp

@@ -22,6 +22,7 @@ ACROSS = {
     "test_contributing.py",  # what CONTRIBUTING.md says
     "test_command_line.py",  # what docs/command_line.md shows
     "test_conftest.py",  # the tests themselves
+    "test_release.py",  # what is published, and the scripts of tools/ that check it
     "test_mirror.py",
     "memory/test_promises.py",  # the budget, kept by whole chains
     "sources/test_memory.py",  # every format, in a container smaller than its file

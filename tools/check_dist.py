@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 FILES = (
     "CHANGELOG.md CMakeLists.txt CONTRIBUTING.md LICENSE Makefile PKG-INFO README.md pyproject.toml"
 )
-FOLDERS = "docs examples src tests"
+FOLDERS = "docs examples src tests tools"
 
 
 def here(*folders: str) -> set[str]:
