@@ -12,8 +12,8 @@ QUICK := native/test_gather.py core/test_order.py test_errors.py test_layers.py 
   memory/test_budget.py memory/test_ledger.py engine/stream/test_user_code.py sources/test_generator.py \
   sources/test_raw.py stages/shuffle/test_scatter.py stages/test_window.py io/test_paths.py io/test_reader.py
 
-.PHONY: FORCE setup demo test quick installed check format-check lint types doctest soak oldest portable cross dist \
-  bench sanitize fuzz format docs clean
+.PHONY: FORCE setup browser demo test quick installed check format-check lint types doctest soak oldest portable cross \
+  dist bench sanitize fuzz format docs clean
 
 setup: .venv/build.stamp
 
@@ -40,13 +40,20 @@ FORCE:
 	$(BIN)/python -m pip install --quiet --no-deps 'tf_keras>=2.18'
 	touch $@
 
+# The browser for the tests of the live page, from Debian, if we may install it. Without one these tests are skipped.
+browser:
+	@command -v chromium > /dev/null && command -v chromedriver > /dev/null && exit 0; \
+	test "$$(id -u)" = 0 && command -v apt-get > /dev/null || exit 0; \
+	apt-get update --quiet && DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes chromium chromium-driver \
+	  || echo 'chromium could not be installed: tests of the live page in a browser are skipped'
+
 demo: setup
 	$(BIN)/penstock demo
 
 # Two files at a time; the training runs, which are processes of their own, first (tests/conftest.py). A worker that
 # crashed or hung ends the run and is named: started anew, it would be given tests that nobody waits for.
 SPREAD := -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
-test: setup
+test: setup browser
 	$(PYTEST) -m "not soak" $(SPREAD) tests $(ARGS)
 
 quick: setup

@@ -29,6 +29,7 @@ SPECIAL = {
     "checks": "checksums",
     "layers": "layers",
     "report": "report_cost",
+    "watch": "report_cost",
 }
 
 

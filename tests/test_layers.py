@@ -17,6 +17,7 @@ LAYERS = [
     {"errors", "_native"},
     {"core", "memory"},
     {"io", "workers", "ranks", "reports"},
+    {"live"},
     {"sources.reading"},
     {"shards"},
     {"stages"},
@@ -213,9 +214,9 @@ def test_penstock_imports_no_optional_package():
 
 LATER = (
     "click email importlib.metadata tempfile zipfile penstock.core.digests penstock.core.objects "
-    "penstock.engine.functions.remote penstock.io.remote penstock.ranks.identity penstock.sources.files "
-    "html penstock.engine.stream.first_rows penstock.reports "
-    "penstock.stages.distribute penstock.stages.shuffle.scatter penstock.workers penstock.writers"
+    "html http.server penstock.engine.functions.remote penstock.engine.stream.first_rows penstock.io.remote "
+    "penstock.live penstock.ranks.identity penstock.reports penstock.sources.files penstock.stages.distribute "
+    "penstock.stages.shuffle.scatter penstock.workers penstock.writers"
 )
 
 

@@ -35,6 +35,7 @@ ACROSS = {
 TESTED = (
     "core/*.py",
     "ranks/*.py",
+    "live/*.py",
     "reports/*.py",
     "stages/*.py",
     "stages/shuffle/*.py",

@@ -391,6 +391,7 @@ class Dataset(Subsets):
         on_error: Literal["raise", "skip"] | None = None,
         max_errors: int | None = None,
         remote_cache: int | str | None = None,
+        watch: bool | None = None,
     ) -> "Dataset":
         """Say how the whole chain runs, wherever this stands in it; of two calls the last one wins.
 
@@ -411,6 +412,8 @@ class Dataset(Subsets):
             remote_cache: The most bytes of files behind URLs that are kept on this machine, like "50GB"; 0 is none,
                 which is the default. A fixed part of the blocks is kept, as many as fit, in the user's cache directory
                 or under `scratch`, for the next epoch and for other processes; docs/object_stores.md tells more.
+            watch: Whether to show what is read on a live page, for this machine only: its address is printed when
+                the first stream is opened. `penstock watch` shows it, too, also after the end; docs/live_page.md.
 
         >>> import numpy as np, penstock as ps
         >>> ps.from_arrays(np.arange(3)).with_options(memory="16MB").explain().budget_nbytes
@@ -426,6 +429,7 @@ class Dataset(Subsets):
             on_error=on_error,
             max_errors=max_errors,
             remote_cache=remote_cache,
+            watch=watch,
         )
         node = self.node if on_error is None else self.node.with_errors(on_error)
         return Dataset(node, self.options.updated(options))

@@ -29,7 +29,9 @@ def test_it_is_what_the_dataset_would_do(path, tmp_path, capsys):
 
 def test_other_orders_caches_and_rows_of_different_lengths(path, tmp_path, capsys):
     assert main(["explain", path, "--exact"]) == 0
-    assert "exact, by scatter" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "shuffle(seed=0, exact=True)" in shown
+    assert "under the temporary folder (or --scratch FOLDER)" in shown
     assert main(["explain", path, "--no-shuffle", "--cache", str(tmp_path / "cache")]) == 0
     shown = capsys.readouterr().out
     assert "cache(" in shown

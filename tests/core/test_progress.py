@@ -126,6 +126,19 @@ def test_bars_of_several_threads_share_one_display_which_ends_with_the_last(capf
     assert "0 of 0 MB" in shown
 
 
+def test_bars_that_are_closed_show_nothing_more(capfd):
+    bars = Bars(delay=0.0)
+    step = bars.begin("interrupted", 100, 0, "rows")
+    step.advance(1)
+    bars.close()
+    capfd.readouterr()
+    step.advance(1)
+    step.close()
+    with bars.begin("late", 100, 0, "rows") as late:
+        late.advance(1)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_ends_at_once_shows_no_bar(capfd):
     with shown_by(Bars().begin), begin("a moment", total=3) as step:
         step.advance(3)

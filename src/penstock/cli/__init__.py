@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "show what a shuffled pass would do: stages, threads, memory",
     "bench": "measure what this disk can do with files, and what penstock gets",
     "convert": "write files of one format as another, which is read at full speed",
+    "watch": "show what is being read on this machine, on a live page",
 }
 _EXAMPLES = """
   penstock demo
@@ -103,7 +104,8 @@ def _tell(text: str, debug: _Debug) -> None:
 @contextlib.contextmanager
 def _shown(debug: _Debug) -> Iterator[None]:
     """Show long steps as bars on a terminal, and warnings as lines."""
-    show = Bars().begin if sys.stderr.isatty() and can_show() else None
+    bars = Bars()
+    show = bars.begin if sys.stderr.isatty() and can_show() else None
 
     def show_warning(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if category.__module__.startswith("penstock") or debug.is_on:
@@ -113,7 +115,10 @@ def _shown(debug: _Debug) -> Iterator[None]:
     with shown_by(show), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = show_warning
-        yield
+        try:
+            yield
+        finally:
+            bars.close()  # What was interrupted may not have closed its own.
 
 
 def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  # As click calls it.

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from penstock.cli import Command
+from penstock.cli.flags import flag_words
 from penstock.cli.inputs import Source, json_flag, paths_argument, print_json, reads_files
 from penstock.cli.passes import shuffle_options, shuffled_batches
 
@@ -32,4 +33,7 @@ def command(source: Source, as_json: bool, **how: Any) -> None:  # noqa: FBT001 
     if as_json:
         print_json({**dataclasses.asdict(plan), "fits": plan.fits})
     else:
-        click.echo(str(plan))
+        for line in str(plan).splitlines():
+            # The calls of the pipeline are those of a program; what is said of them is for who types flags.
+            is_said = line.startswith("note:") or "with_options(" in line
+            click.echo(flag_words(line) if is_said else line)

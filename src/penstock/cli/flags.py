@@ -5,6 +5,7 @@ import re
 _MEMORY = r"with_options\(memory=([^)]*)\)"
 # In turn, so that longer ones come first. What stands behind "\n  wrong:" is code, and left out by `one_line`.
 _WORDS = (
+    (r"\bwrite\(format=[\"'](\w+)[\"']\)", r"writing \1"),
     (r"\bwrite overwrite=True", "give --overwrite"),
     (r"\boverwrite=True", "--overwrite"),
     (rf"\bWrite {_MEMORY}", r"Give --memory \1"),

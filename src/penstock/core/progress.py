@@ -86,23 +86,36 @@ class Bars:
         self._lock = threading.Lock()
         self._shown: Any = None
         self._num_shown = 0
+        self._is_closed = False
 
     def begin(self, what: str, total: int | None, done: int, unit: str) -> "Bar":
         """Return a bar for one step."""
         return Bar(self, what, total, done, unit)
 
-    def add(self, what: str, total: int | None, **words: str) -> tuple[Any, Any]:
-        """Put a bar on the screen; return the display that it is in, and its number there."""
+    def add(self, what: str, total: int | None, **words: str) -> tuple[Any, Any] | None:
+        """Put a bar on the screen; return the display that it is in, and its number there. None after `close`."""
         with self._lock:
+            if self._is_closed:
+                return None
             if self._shown is None:
                 self._shown = _display(stays=self.stays)
                 self._shown.start()
             self._num_shown += 1
             return self._shown, self._shown.add_task(what, total=total, **words)
 
+    def close(self) -> None:
+        """Leave the terminal as it was, whatever is still under way: nothing is shown from now on."""
+        with self._lock:
+            shown, self._shown = self._shown, None
+            self._is_closed = True
+            if shown is not None:
+                shown.stop()
+
     def remove(self, task: Any) -> None:
         """Take a bar off the screen (unless bars stay); the last one leaves the terminal as it was."""
         with self._lock:
+            if self._shown is None:
+                return
             if not self.stays:
                 self._shown.remove_task(task)
             self._num_shown -= 1
@@ -173,8 +186,9 @@ class Bar(Step):
         words = {"amount": self._amount(), "speed": per_second}
         if self._task is None:
             self._task = self._bars.add(self._what, self._total, **words)
-        shown, task = self._task
-        shown.update(task, completed=self._done, **words)
+        if self._task is not None:
+            shown, task = self._task
+            shown.update(task, completed=self._done, **words)
 
     def _amount(self) -> str:
         if self._unit == "bytes":

@@ -128,7 +128,7 @@ def mark_lives(mark: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process started, in ticks since boot; -1 if there is no such process.
+    """Return when a process started, in ticks since boot; -1 if there is no such process, or it has ended.
 
     Where the system does not tell, 0: another process with the number of a dead one is taken for it.
     """
@@ -139,7 +139,9 @@ def _start_time(pid: int) -> int:
     except OSError:
         return -1
     # The start is the 22nd field: the 20th after the program's name, which is in parentheses and may hold anything.
-    return int(text.rpartition(")")[2].split()[19])
+    fields = text.rpartition(")")[2].split()
+    is_dead = fields[0] in "ZX"  # Its parent has not asked yet how it ended.
+    return -1 if is_dead else int(fields[19])
 
 
 def _is_process(pid: int) -> bool:

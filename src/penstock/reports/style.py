@@ -16,11 +16,14 @@ _DARK = """
 --wait:#56554f;--grid:#2d2d2b
 """
 
-STYLE = (
-    f""".pst{{{_LIGHT.replace(chr(10), "")};color-scheme:light}}
+COLORS = f""".pst{{{_LIGHT.replace(chr(10), "")};color-scheme:light}}
 @media (prefers-color-scheme:dark){{.pst{{{_DARK.replace(chr(10), "")};color-scheme:dark}}}}
 """
-    """.pst{font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:var(--ink);
+"""Variables that hold the colours of everything inside class "pst"."""
+
+STYLE = (
+    COLORS
+    + """.pst{font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:var(--ink);
 background:var(--page);box-sizing:border-box;text-align:left}
 .pst *{box-sizing:border-box}
 .pst-in{max-width:1180px;margin:0 auto;padding:20px 16px 40px}
@@ -68,7 +71,8 @@ border-radius:6px;padding:8px 10px;font-size:12px;margin:0 0 8px;color:var(--ink
 .pst pre.plan{border:0;padding:0;background:none;margin:10px 0 0}
 @media (max-width:600px){.pst .wide{display:none}.pst th,.pst td{padding:5px 6px}
 .pst .plot,.pst .times{margin-left:50px}}
-""" + _PIPELINE
+"""
+    + _PIPELINE
 )
 
 

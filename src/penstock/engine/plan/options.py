@@ -21,6 +21,7 @@ class Options:
     on_error: str | None = None
     max_errors: int | None = None
     remote_cache: int | None = None
+    watch: bool | None = None
 
     @staticmethod
     def checked(
@@ -34,10 +35,15 @@ class Options:
         on_error: str | None = None,
         max_errors: int | None = None,
         remote_cache: int | str | None = None,
+        watch: bool | None = None,
     ) -> "Options":
         """Return options, or raise with the rule that one of them breaks."""
         if on_error not in (None, "raise", "skip"):
             raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}.')
+        if watch not in (None, True, False):
+            raise ValueError(
+                f"watch is True to show a live page of what is read, or False, got {watch!r}."
+            )
         return Options(
             None if memory is None else parse_nbytes(memory),
             None if threads is None else whole_number("threads", threads, least=0),
@@ -48,6 +54,7 @@ class Options:
             on_error,
             None if max_errors is None else whole_number("max_errors", max_errors, least=0),
             None if remote_cache is None else _cache_nbytes(remote_cache),
+            watch,
         )
 
     @property

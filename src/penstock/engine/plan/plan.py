@@ -61,6 +61,8 @@ class Plan:
     """The most bytes of remote files that are kept on this machine."""
     choices: tuple[Choice, ...] = ()
     """What it was chosen from, the largest first."""
+    is_watched: bool = False
+    """Whether what it does is shown on the live page."""
 
     @property
     def is_threaded(self) -> bool:
@@ -117,6 +119,7 @@ def make_plan(node: Node, options: Options) -> Plan:
         max_errors=options.max_errors,
         remote_cache=options.remote_cache or 0,
         choices=tuple(choices),
+        is_watched=bool(options.watch),
     )
 
 

@@ -75,6 +75,8 @@ class Engine:
         self.source: Iterator[Parcel] = iter(())
         self.parcels: Iterator[Parcel] = iter(())
         self.hand_over: HandOver | None = None
+        self.asked_at: float | None = None
+        """Since when the consumer waits for the next parcel; None if it does not."""
         self.traffic: traffic.Traffic | None = None
         """What counts the reads of remote files; None if there are none."""
         self.remotes: dict[int, remote.RemoteMap] = {}
@@ -243,7 +245,7 @@ class Engine:
 
     def next_parcel(self) -> tuple[Parcel | None, float, float]:
         """Return the next parcel, the seconds it was waited for, and when that ended."""
-        started = perf_counter()
+        self.asked_at = started = perf_counter()
         parcel = self.take()
         now = perf_counter()
         if self.tuner is not None and parcel is not None:

@@ -99,8 +99,11 @@ class Meter:
         return engine.account.mapped + shared
 
     def _all_waited(self) -> float:
-        hand_over = self._engine.hand_over
-        return self.waited + (0.0 if hand_over is None else hand_over.seconds)
+        hand_over, asked_at = self._engine.hand_over, self._engine.asked_at
+        waited = self.waited + (0.0 if hand_over is None else hand_over.seconds)
+        if asked_at is None or self.seconds is not None:
+            return waited
+        return waited + perf_counter() - asked_at  # Of a wait that is not over.
 
     def _sample(self, seconds: float, num_elements: int, num_rows: int) -> "figures.Sample":
         engine = self._engine

@@ -21,6 +21,7 @@ from penstock.engine.stream.agreeing import agreement_of
 from penstock.engine.stream.engine import GRACE_SECONDS, Engine
 from penstock.engine.stream.meter import Meter
 from penstock.engine.stream.stuck import Stuck, stuck_at
+from penstock.engine.stream.showing import unwatch, watch
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 from penstock.ranks.agreement import Agreement
@@ -92,6 +93,7 @@ class Stream(Closing):
         """The error that `state()` met when it looked for the next parcel: `next()` will raise it."""
         self._elements: Iterator[Any] = iter(())
         self._join = joiner(plan.node.structure)
+        self._is_opening = True
         self._is_ended = False
         self._is_closed = False
         self._turn = threading.RLock()
@@ -106,10 +108,14 @@ class Stream(Closing):
         _streams.add(self)
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         try:
+            if plan.is_watched:
+                watch(self, plan)
             self._agreement = agreement_of(plan.node, begin)
             self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
             self._warn()
-        except BaseException:
+            self._is_opening = False
+        except BaseException as error:
+            self._meter.fails(error)
             self.close()  # A cache is filled here, by the user's functions, which may fail.
             raise
 
@@ -228,6 +234,7 @@ class Stream(Closing):
         parcel, waited, now = self._engine.next_parcel()
         meter = self._meter
         meter.waited += waited
+        self._engine.asked_at = None
         if now >= meter.due:
             meter.look(now, self._count)
         self._is_ended = parcel is None and not self._is_closed
@@ -325,6 +332,11 @@ class Stream(Closing):
         is_ended = self._is_ended or self._is_last(count)
         return self._meter.report(count, place.parcel, used, is_ended=is_ended)
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the consumer waits at this moment: for a block, or for the stream to open."""
+        return self._engine.asked_at is not None or self._is_opening
+
     def _is_last(self, count: int) -> bool:
         """Whether nothing comes after `count` elements, as far as that is known without reading on."""
         node = self._plan.node
@@ -361,6 +373,8 @@ class Stream(Closing):
         self._stop_here()
         self._engine.close()
         self._finalizer.detach()
+        if self._plan.is_watched:
+            unwatch(self)
 
     def _stop_here(self) -> None:
         parcel = self._place.parcel

@@ -46,6 +46,7 @@ from penstock.feeds.keras.ranks_apart import (
     take_own_outputs,
     warn_of_training_apart,
 )
+from penstock.feeds.keras.tensorboard import TensorBoardFigures
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
@@ -228,6 +229,15 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
             every_batches: How often, besides the end of each epoch.
         """
         return Checkpoint(self, folder, every_batches=every_batches)
+
+    def tensorboard(self, log_dir: str, *, every_seconds: float = 5.0) -> TensorBoardFigures:
+        """Return a callback that writes rows a second, waiting, memory and the bottleneck to TensorBoard.
+
+        Args:
+            log_dir: Where `tensorboard --logdir` looks; files are written to the folder `penstock` in it.
+            every_seconds: How often, besides the end of each epoch.
+        """
+        return TensorBoardFigures(self, log_dir, every_seconds=every_seconds)
 
     def predict_to(self, path: str, model: Any) -> Predictions:
         """Write the model's outputs to disk as they come; return the paths and counts. Takes a batch of outputs.

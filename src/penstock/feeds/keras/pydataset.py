@@ -21,7 +21,7 @@ class PyDatasetFeed(Feed, keras.utils.PyDataset):  # type: ignore[misc]  # Keras
     """Batches with random access. Keras asks for them in any order, and for some twice.
 
     It reads a batch when it is asked for one, so it is slower than the adapter, needs random access, and
-    has no checkpoint.
+    has neither checkpoint nor tensorboard.
     """
 
     def __init__(self, source: Outlets, *, class_weight: dict[int, float] | None = None) -> None:

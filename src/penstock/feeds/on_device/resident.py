@@ -15,7 +15,8 @@ from penstock.core.nest import flatten
 from penstock.core.rows import rows_per_block
 from penstock.core.state import State
 from penstock.engine.plan import Options, make_plan
-from penstock.engine.stream import Stream, open_stream
+from penstock.engine.stream import Stream
+from penstock.engine.stream.showing import unwatch, watch
 from penstock.errors import RangeError, StreamClosedError
 from penstock.feeds.leafwise import Convert
 from penstock.feeds.on_device.device import Device
@@ -46,6 +47,8 @@ class Resident:
         self._device = device
         self._lock = forking.lock()
         self._is_loaded = False
+        self.is_loading = False
+        """Whether rows are being copied to the device."""
         # What a row becomes on the device is found by sending one: casts and weights are part of it.
         leaves, self._structure = flatten(put(_zeros(origin)))
         self.nbytes = origin.rows.num_rows * sum(device.nbytes(leaf) for leaf in leaves)
@@ -57,7 +60,11 @@ class Resident:
         """Copy the rows to the device, a piece at a time, unless that was done before."""
         with self._lock:
             if not self._is_loaded:
-                self._load()
+                self.is_loading = True
+                try:
+                    self._load()
+                finally:
+                    self.is_loading = False
                 self._is_loaded = True
 
     def _load(self) -> None:
@@ -107,7 +114,7 @@ def _pieces(origin: Origin, options: Options) -> Stream:
     size = max(origin.batch_size, rows_per_block(origin.rows, _PIECE_NBYTES))
     size = max(1, min(size, origin.rows.num_rows))
     while True:
-        plan = make_plan(Batch(size).build(origin.rows), options)
+        plan = replace(make_plan(Batch(size).build(origin.rows), options), is_watched=False)
         if plan.need <= plan.budget or size == 1:
             return Stream(plan)
         size = -(-size // 2)
@@ -121,7 +128,8 @@ class ResidentStream(Closing):
     ) -> None:
         """Open it; with `by_number` it gives out row numbers, for a framework that gathers rows itself."""
         # This stream is never read from: only its report is needed, to be filled in by `report`.
-        with open_stream(source.node, source.options) as stream:
+        plan = make_plan(source.node, source.options)
+        with Stream(replace(plan, is_watched=False)) as stream:
             self._report = stream.report()
         self._begin = begin
         self._data = data
@@ -138,6 +146,9 @@ class ResidentStream(Closing):
         self._seconds: float | None = None
         """How long it was open; None while it is."""
         self._is_closed = False
+        self._is_watched = plan.is_watched
+        if plan.is_watched:
+            watch(self, plan)
 
     def __iter__(self) -> Self:
         return self
@@ -204,8 +215,16 @@ class ResidentStream(Closing):
             return "ended"
         return "closed" if self._is_closed else "open"
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the consumer waits for rows that are copied to the device."""
+        return self._data.is_loading
+
     def close(self) -> None:
         """End it; the data stays where it is."""
-        if not self._is_closed:
-            self._seconds = perf_counter() - self._opened
+        if self._is_closed:
+            return
         self._is_closed = True
+        self._seconds = perf_counter() - self._opened
+        if self._is_watched:
+            unwatch(self)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core import forking
+from penstock.core.user_cache import user_cache
 from penstock.io.leftovers import mark_lives, process_mark
 from penstock.io.location import Location
 from penstock.io.reader import Bytes
@@ -54,9 +55,7 @@ def cache_root(scratch: str | None) -> Path:
     """Return the folder of all blocks: in the scratch folder if one was named, else in the user's cache directory."""
     if scratch is not None:
         return Path(scratch) / "penstock" / _FOLDER
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
-    return base / "penstock" / _FOLDER
+    return user_cache(_FOLDER)
 
 
 def key_of(location: Location) -> bytes:

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.core.arrays import Index
 from penstock.core.progress import Step, begin
 from penstock.core.system import usable_cores
+from penstock.core.user_cache import user_cache
 from penstock.errors import FileError, StreamClosedError
 from penstock.io.atomic import atomic_file
 from penstock.io.location import Location
@@ -25,9 +26,7 @@ Out = TypeVar("Out")
 
 def cache_folder(kind: str) -> Path:
     """Return where indexes of a kind ('tfrecord') are saved: in the user's cache directory, never beside the data."""
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
-    return base / "penstock" / f"{kind}-index"
+    return user_cache(f"{kind}-index")
 
 
 def load(
