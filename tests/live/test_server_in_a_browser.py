@@ -222,13 +222,19 @@ return [...document.querySelectorAll("body *")]
 def test_nothing_jumps_while_the_numbers_change(page):
     shown_as(page, width=1280, dark=False)
     page.execute_script(
-        "window.jumps = 0; new PerformanceObserver((list) => list.getEntries().forEach("
+        "new PerformanceObserver((list) => list.getEntries().forEach("
         "(one) => { window.jumps += one.value; })).observe({type: 'layout-shift'});"
     )
-    for _ in range(3):
-        first = words(page, "#time")
-        until(lambda first=first: words(page, "#time") != first)
-    assert page.execute_script("return window.jumps") < 0.02
+
+    def is_calm():
+        page.execute_script("window.jumps = 0")
+        for _ in range(3):
+            first = words(page, "#time")
+            until(lambda first=first: words(page, "#time") != first)
+        return page.execute_script("return window.jumps") < 0.02
+
+    # A decision or another bottleneck may come meanwhile, and takes its room: then not in the next three updates.
+    until(is_calm)
 
 
 def test_everything_can_be_reached_and_is_named_without_seeing_it(page):

@@ -20,8 +20,8 @@ from penstock.engine.plan import Options, Plan, make_plan
 from penstock.engine.stream.agreeing import agreement_of
 from penstock.engine.stream.engine import GRACE_SECONDS, Engine
 from penstock.engine.stream.meter import Meter
-from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.engine.stream.showing import unwatch, watch
+from penstock.engine.stream.stuck import Stuck, stuck_at
 from penstock.errors import StateError, StreamClosedError, warn_user
 from penstock.memory import format_nbytes
 from penstock.ranks.agreement import Agreement

@@ -1,7 +1,6 @@
 """Indexes of files, which say where records begin: one for each version of a file, in the user's cache directory."""
 
 import hashlib
-import os
 import threading
 import zlib
 from collections.abc import Callable, Sequence
