@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from penstock.core.nest import flatten
-from penstock.feeds.keras.preparing import preparation, prepared_spec
+from penstock.feeds.keras.preparing import parts_spec, preparation, prepared_spec
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.device import Device
@@ -54,12 +54,13 @@ class KerasResidency:
         if _is_distributed():
             why = "keras.distribution spreads each batch over several devices"
             return Residency(why, traffic=self.traffic)
+        if self._source.node.share is not None:
+            device, _ = _device(parts_spec(self._source.node))
+            why = "a rank streams its part of each batch"
+            return Residency(why, traffic=self.traffic, is_shared=device.is_cpu)
         floatx = keras.backend.floatx()
         spec = prepared_spec(self._source.node, self._weights, floatx)
         device, put = _device(spec)
-        if self._source.node.share is not None:
-            why = "a rank streams its part of each batch"
-            return Residency(why, traffic=self.traffic, is_shared=device.is_cpu)
         prepare = chained(preparation(self._source.node, self._weights, floatx), put)
         assert prepare is not None
         return choose(self._source, device, prepare, self._device_memory, self.traffic)
