@@ -77,6 +77,8 @@ def runs(tmp_path_factory):
         lines = iter(training.stderr.readline, "")
         told = next(line for line in lines if line.startswith("penstock: live page at "))
         yield {"url": told.split()[-1], "training": training, "killed": killed, "ended": ended}
+        # It was ended by the last test, or is ended below: if it failed by itself, this says why.
+        assert training.poll() in (None, -signal.SIGTERM), training.communicate()
     finally:
         for one in started:
             one.kill()

@@ -330,10 +330,13 @@ _publisher: Publisher | None = None
 def begin(stream: Watched, node: Any, plan: Mapping[str, Any], *, rank: int) -> None:
     """Watch a stream of a node: publish what it does, and serve the page. Its `plan` is shown with it."""
     global _publisher  # noqa: PLW0603  # One a process, made when it is first needed.
-    if _publisher is None:
-        _publisher = Publisher()
-        atexit.register(_publisher.at_exit)
-    _publisher.begin(stream, node, plan, rank=rank)
+    try:
+        if _publisher is None:
+            _publisher = Publisher()
+            atexit.register(_publisher.at_exit)
+        _publisher.begin(stream, node, plan, rank=rank)
+    except Exception as problem:  # noqa: BLE001  # Whatever it is, the training goes on.
+        warn_user(f"a stream is not shown on the live page: {problem}.")
 
 
 def end(stream: Watched) -> None:
