@@ -1,6 +1,8 @@
 """What stands in for what only Linux has gives what Linux gives: on a portable build, these tests are about it."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -20,6 +22,20 @@ def test_cores_that_the_process_may_not_use_do_not_count():
         assert system.usable_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+PEAK = """
+from penstock.core.system import peak_nbytes
+before = peak_nbytes()
+memory = bytes(range(256)) * (before >> 7)
+high = peak_nbytes()
+del memory
+assert 0 < 2 * before < high <= peak_nbytes(), (before, high, peak_nbytes())
+"""
+
+
+def test_the_peak_of_memory_stays_when_memory_is_given_back():
+    subprocess.run([sys.executable, "-c", PEAK], check=True)
 
 
 def test_a_file_without_a_name_can_be_opened_once_more(tmp_path):

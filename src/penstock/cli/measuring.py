@@ -11,6 +11,7 @@ from typing import Any
 from penstock.cli.facts import locations_of
 from penstock.cli.passes import batched
 from penstock.core.progress import begin
+from penstock.core.system import drop_from_page_cache, sync_data
 from penstock.dataset import Dataset
 from penstock.io.local.page_cache import memory_limit
 from penstock.io.location import Location
@@ -152,8 +153,8 @@ def _drop(files: list[tuple[str, int]]) -> None:
         with contextlib.suppress(OSError):
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fdatasync(file)
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                sync_data(file)
+                drop_from_page_cache(file)
             finally:
                 os.close(file)
 

@@ -8,6 +8,8 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ __all__ = [
     "get_attribute",
     "is_portable",
     "path_of_open",
+    "peak_nbytes",
     "set_attribute",
     "sync_data",
     "usable_cores",
@@ -33,6 +36,18 @@ def usable_cores() -> int:
     if sys.platform != "linux" or is_portable:
         return os.cpu_count() or 1
     return len(os.sched_getaffinity(0))
+
+
+def peak_nbytes() -> int:
+    """Return the most memory that this process has had at once, with what it mapped of files."""
+    if sys.platform == "linux" and not is_portable:
+        # Not by getrusage: there, a process starts with the peak of the one that started it.
+        found = re.search(
+            r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE
+        )
+        return int(found[1]) * 1024 if found else 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def sync_data(fd: int) -> None:

@@ -1,7 +1,6 @@
 """What is counted while a stream runs, by whoever takes blocks of it, and the report that is made of it."""
 
 import math
-import os
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from penstock.core.fingerprint import walk
 from penstock.core.lazy import lazy
 from penstock.core.parcels import Parcel
 from penstock.core.rows import Node
+from penstock.core.system import usable_cores
 from penstock.engine.functions.task import FunctionNode
 from penstock.engine.plan import Plan
 from penstock.engine.plan.explain import places
@@ -198,7 +198,7 @@ class Meter:
                 for file, rows in sorted(engine.skipped.files.items(), key=lambda one: -one[1])
             ),
             full_nbytes=_full_nbytes(plan),
-            cores=len(os.sched_getaffinity(0)),
+            cores=usable_cores(),
             opened_at=self._opened_at,
             state="failed" if self._error else state,
             error=self._error,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.core.system import peak_nbytes
 from penstock.feeds.keras.release import choose_backend
 
 BATCH_SIZE = 512
@@ -115,13 +116,6 @@ def _tell(words: dict[str, object]) -> None:
     os.write(int(sys.argv[4]), json.dumps(words).encode() + b"\n")
 
 
-def _peak_rss() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def main() -> None:
     """Join a cgroup if one is named, train, and tell what happened. Arguments: folder, memory, way, pipe, cgroup."""
     folder, memory, way, _, group = sys.argv[1:]
@@ -129,7 +123,7 @@ def main() -> None:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     backend = choose_backend(by_file=False)
     result = WAYS[way](Path(folder), int(memory))
-    _tell({"result": {"backend": backend, **result, "peak_rss": _peak_rss()}})
+    _tell({"result": {"backend": backend, **result, "peak_rss": peak_nbytes()}})
 
 
 if __name__ == "__main__":
