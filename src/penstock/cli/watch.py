@@ -14,7 +14,6 @@ from penstock.live.summary import all_runs
     examples="""
         penstock watch
         penstock watch 4711 --open
-        penstock watch --port 8080
         penstock watch --json
     """,
 )

@@ -65,7 +65,8 @@ class Pump:
         read_count: ReadCount | None = None,
     ) -> None:
         """Make a pump of parcels; they are rows of the node `of`, and `read_count` counts what they read."""
-        self.of = of
+        self.maker = id(of)
+        """The id of that node, not the node: a pump that waits to be collected would keep all that a cache holds."""
         self._read_count = read_count or ReadCount()
         self._parcels = parcels
         self._depth = depth

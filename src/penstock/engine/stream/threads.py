@@ -48,8 +48,8 @@ class Threads(Executor):
         self._pumps: list[Pump] = []
         self._pending: dict[int, deque[Task | Filling]] = {}
         """The tasks that each loop over `ordered` waits for, or will."""
-        self._makers: dict[int, object] = {}
-        """The node whose rows each of these loops makes."""
+        self._makers: dict[int, int] = {}
+        """The id of the node whose rows each of these loops makes."""
         self._is_closing = False
         self._jobs = Jobs()
         """What threads serve: native jobs, and calls, each of which is a task in `_tasks`."""
@@ -167,7 +167,7 @@ class Threads(Executor):
         """Yield what `begin` has threads make of each input; the first few are made by `make`, in this thread."""
         pending: deque[Task | Filling] = deque()
         self._pending[id(pending)] = pending
-        self._makers[id(pending)] = of
+        self._makers[id(pending)] = id(of)
         source = iter(inputs)
         spare: deque[In] = deque()
         is_ended = False
@@ -342,10 +342,10 @@ class Threads(Executor):
         for key, pending in list(self._pending.items()):
             # The first one is with whoever took it, until the next is asked for.
             count = sum([task.is_done for task in list(pending)[1:]])
-            maker = id(self._makers.get(key))
+            maker = self._makers.get(key, 0)
             found[maker] = found.get(maker, 0) + count
         for pump in list(self._pumps):
-            found[id(pump.of)] = found.get(id(pump.of), 0) + pump.num_made
+            found[pump.maker] = found.get(pump.maker, 0) + pump.num_made
         return found
 
     def _was_busy(self, seconds: float, core_seconds: float) -> None:
