@@ -118,9 +118,9 @@ RESUMED = [
 ]
 
 
-def run_killed(folder, *, dies_after):
+def run_killed(folder, *, dies_after, run="run", out="killed.keras"):
     """Run the resumed training in a process that is killed after some batches; return its exit code."""
-    command = [*RESUMED, "--resume", "run", "--out", "killed.keras"]
+    command = [*RESUMED, "--resume", run, "--out", out]
     return subprocess.run(
         [sys.executable, "-m", "penstock", *command],
         cwd=folder,
@@ -136,6 +136,7 @@ GOOD = {
     "fit models.py:two_inputs table.csv --x b,a --y c --validation 0.25": "160 rows held back",
     "fit models.py:sequences shards --x words --y y": "training on 20 batches of 32 rows an epoch",
     "fit models.py:build a.tfrecord --x x --y y --feature x=float32[8] --feature y=int64": "waited",
+    "fit models.py:build x=x.npy y=y.npy --watch --report seen.html": "saved seen.html",
     "fit models.py:not_compiled x=x.npy y=y.npy --loss sparse_categorical_crossentropy --metric accuracy": "acc",
 }
 BAD = {
@@ -189,6 +190,11 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not_and_other_runs_in_a_proc
         assert code == (0 if command in GOOD else 1), (command, out, err)
         assert "Traceback" not in err
     assert len(json.loads(rest[0][1])["epochs"]) == 1
+    watched = next(
+        err for command, (_, _, err) in zip(GOOD, rest, strict=False) if "--watch" in command
+    )
+    assert "live page at http://127.0.0.1:" in watched
+    assert "20 of 20 batches" in (folder / "seen.html").read_text()
 
 
 def _line(text, words):
@@ -201,11 +207,12 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(folder):
     draw = random.Random(0)
     codes = []
     while not codes or codes[-1] != 0:
-        codes.append(run_killed(folder, dies_after=draw.randrange(8, 22)))
+        dies_after = draw.randrange(8, 22)
+        codes.append(run_killed(folder, dies_after=dies_after, run="often", out="often.keras"))
         assert codes[-1] in (0, -signal.SIGKILL)
     assert len(codes) > 5
-    whole = [*RESUMED, "--resume", "whole", "--out", "whole.keras"]
-    done = run_all(folder, [whole, ["same", "whole.keras", "killed.keras"]])
+    whole = [*RESUMED, "--resume", "never", "--out", "never.keras"]
+    done = run_all(folder, [whole, ["same", "never.keras", "often.keras"]])
     assert [code for code, _, _ in done] == [0, 0], done
 
 
@@ -225,6 +232,10 @@ EARLY = {
     "models.py:build 0.npz --x data --y labels --out a.h5": (
         2,
         "must be the name of a .keras file",
+    ),
+    "models.py:build 0.npz --x data --y labels --report a.txt": (
+        2,
+        "name of a .html or .json file",
     ),
     "models.py:build 0.npz --x data --y labels --out no/a.keras": (2, "there is no folder no"),
     "models.py:build 0.npz --x data --y labels --out there.keras": (2, "exists already: give --ov"),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,13 +25,69 @@ def test_cores_that_the_process_may_not_use_do_not_count():
         os.sched_setaffinity(0, allowed)
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("", {}, sys.maxsize),
+        ("0::/", {"cpu.max": "max 100000"}, sys.maxsize),
+        ("0::/", {"cpu.max": "150000 100000"}, 2),
+        ("0::/", {"cpu.max": "10000 100000"}, 1),
+        ("0::/pod/job", {"pod/job/cpu.max": "800000 100000", "pod/cpu.max": "300000 100000"}, 3),
+        ("0::/../../other", {"cpu.max": "400000 100000"}, 4),
+        ("0::/", {"cpu.max": "what"}, sys.maxsize),
+        ("0::/", {"cpu.max": "100 x"}, sys.maxsize),
+        (
+            "2:cpu,cpuacct:/docker/1\n1:memory:/docker/1",
+            {"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"},
+            3,
+        ),
+        (
+            "1:cpu:/a",
+            {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"},
+            sys.maxsize,
+        ),
+    ],
+)
+def test_a_share_of_time_on_cores_is_rounded_up(groups, files, cores, tmp_path):
+    limits = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in {"proc/self/cgroup": groups, **limits}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n" if text else "")
+    assert system.cores_of_cgroups(str(tmp_path)) == cores
+
+
+LIMITED = """
+import pathlib, sys, os
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+import numpy as np, penstock as ps
+print(ps.from_arrays(np.zeros((9, 9))).explain().threads)
+"""
+
+
+@pytest.mark.skipif(system.is_portable, reason="only Linux has cgroups")
+def test_a_container_with_one_core_has_one_thread():
+    group = Path(f"/sys/fs/cgroup/cpu/penstock-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("100000")
+    except OSError as error:
+        pytest.skip(f"no CPU cgroup of version 1 can be made: {error}")
+    try:
+        command = [sys.executable, "-c", LIMITED, str(group)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert done.stdout == "1\n"
+    finally:
+        group.rmdir()
+
+
 PEAK = """
 from penstock.core.system import peak_nbytes
 before = peak_nbytes()
 memory = bytes(range(256)) * (before >> 7)
 high = peak_nbytes()
 del memory
-assert 0 < 2 * before < high <= peak_nbytes(), (before, high, peak_nbytes())
+# The kernel counts pages of each thread by itself, and adds them up a little later.
+assert 0 < 2 * before < high <= peak_nbytes() + (1 << 20), (before, high, peak_nbytes())
 """
 
 

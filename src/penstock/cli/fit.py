@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.core import nest as nests
     from penstock.dataset import Dataset
     from penstock.feeds.keras import fit_command
+    from penstock.reports.report import Report
 else:
     fit_command = lazy("penstock.feeds.keras.fit_command")
     nests = lazy("penstock.core.nest")
@@ -72,8 +73,15 @@ _OWN = ("seconds", "batches", "rows_per_second", "waited_seconds", "peak_nbytes"
     help="Where the trained model goes: NAME.keras.",
 )
 @click.option(
-    "--overwrite", is_flag=True, help="Replace the file of --out (as --resume does by itself)."
+    "--overwrite", is_flag=True, help="Replace the files of --out and --report (as --resume does)."
 )
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Where the report of the last epoch goes: NAME.html or NAME.json.",
+)
+@click.option("--watch", is_flag=True, help="Show the training on a live page, as it goes.")
 @click.option("--loss", help="Compile the model with this loss, such as mse.")
 @click.option("--optimizer", help="With this optimizer; by default adam.")
 @click.option(
@@ -107,7 +115,7 @@ def command(source: Source, **flags: Any) -> None:
     fit_command.check_inputs(model, ds.spec[0], pick["x"])
     train, valid = _parts(ds, flags)
     batch_size = flags["batch_size"]
-    feed = train.to_keras()
+    feed = train.with_options(watch=flags["watch"]).to_keras()
     held_out = None if valid is None else batched(valid, batch_size).to_keras()
     epochs: list[dict[str, Any]] = []
     if not as_json:
@@ -125,6 +133,7 @@ def command(source: Source, **flags: Any) -> None:
         fit_command.train(model, feed, held_out, run, told)
         if flags["out"] is not None:
             fit_command.save_model(model, Path(flags["out"]))
+        _write_report(feed.report(), flags["report"])
     except KeyboardInterrupt as error:
         if flags["resume"] is not None:
             error.add_note(f"The same command goes on after the last save in {flags['resume']}.")
@@ -133,23 +142,39 @@ def command(source: Source, **flags: Any) -> None:
         feed.close()
     if as_json:
         print_json({"backend": backend, "epochs": epochs, "out": flags["out"]})
-    elif flags["out"] is not None:
-        click.echo(f"saved {flags['out']}")
+    else:
+        written = [name for name in (flags["out"], flags["report"]) if name is not None]
+        if written:
+            click.echo(f"saved {' and '.join(written)}")
 
 
 def _check_files(flags: dict[str, Any]) -> None:
     """Raise what is known to go wrong before anything is read, or at the end of a long training."""
     fit_command.check_model_file(flags["model"])
-    out = flags["out"]
-    if out is None:
+    for flag, kinds in (("out", (".keras",)), ("report", (".html", ".json"))):
+        if (name := flags[flag]) is None:
+            continue
+        path = Path(name)
+        if path.suffix not in kinds:
+            raise click.UsageError(
+                f"--{flag} must be the name of a {' or '.join(kinds)} file, got {name!r}."
+            )
+        if not path.absolute().parent.is_dir():
+            raise click.UsageError(f"--{flag}: there is no folder {path.parent}: make it first.")
+        if path.exists() and not flags["overwrite"] and flags["resume"] is None:
+            raise click.UsageError(
+                f"--{flag}: {name} exists already: give --overwrite to replace it."
+            )
+
+
+def _write_report(report: "Report | None", name: str | None) -> None:
+    """Write the report of the last epoch, if it is wanted and one was read."""
+    if name is None or report is None:
         return
-    path = Path(out)
-    if path.suffix != ".keras":
-        raise click.UsageError(f"--out must be the name of a .keras file, got {out!r}.")
-    if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"--out: there is no folder {path.parent}: make it first.")
-    if path.exists() and not flags["overwrite"] and flags["resume"] is None:
-        raise click.UsageError(f"--out: {out} exists already: give --overwrite to replace it.")
+    if name.endswith(".html"):
+        report.to_html(name)
+    else:
+        report.to_json(name)
 
 
 def _picked(source: Source, flags: dict[str, Any]) -> dict[str, list[str]]:

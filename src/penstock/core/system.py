@@ -7,6 +7,7 @@ one, in an interpreter from which the rest was taken away.
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import re
 import resource
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import is_portable
+from penstock.memory.cgroups import cgroups, read_text
 
 __all__ = [
     "advise",
+    "cores_of_cgroups",
     "drop_from_page_cache",
     "get_attribute",
     "is_portable",
@@ -35,7 +38,27 @@ def usable_cores() -> int:
     """Return how many cores this process may use; all there are where the system does not tell."""
     if sys.platform != "linux" or is_portable:
         return os.cpu_count() or 1
-    return len(os.sched_getaffinity(0))
+    return min(len(os.sched_getaffinity(0)), cores_of_cgroups())
+
+
+@functools.cache
+def cores_of_cgroups(root: str = "/") -> int:
+    """Return how many cores the cgroups of this process give it time on, rounded up: 2 in a container of 1.5 CPUs.
+
+    It has all cores of the host by its affinity, and is stopped as soon as it has used up its share of each 0.1 s: more
+    threads than that share wait for each other.
+    """
+    least = sys.maxsize
+    for folder, version in cgroups("cpu", root):
+        with contextlib.suppress(OSError, ValueError):
+            if version == 1:
+                quota = read_text(f"{folder}/cpu.cfs_quota_us").strip()
+                period = read_text(f"{folder}/cpu.cfs_period_us")
+            else:
+                quota, period = read_text(f"{folder}/cpu.max").split()
+            if quota not in ("max", "-1"):
+                least = min(least, max(1, -(-int(quota) // int(period))))
+    return least
 
 
 def peak_nbytes() -> int:

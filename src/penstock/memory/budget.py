@@ -3,9 +3,10 @@
 import os
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
+
+from penstock.memory.cgroups import cgroups, read_text
 
 _UNITS = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -72,19 +73,29 @@ def host_nbytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class _Group(NamedTuple):
-    """The files of one memory cgroup, and the names that it has for cached pages of files."""
+class _Names(NamedTuple):
+    """The files of a memory cgroup, and the names that it has for cached pages of files."""
 
     limit: str
     usage: str
-    stat: str
     inactive: str
     active: str
 
 
+_NAMES = {
+    1: _Names(
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file ",
+        "total_active_file ",
+    ),
+    2: _Names("memory.max", "memory.current", "inactive_file ", "active_file "),
+}
+
+
 def _host_free(root: Path) -> int:
     try:
-        for line in _read(str(root / "proc/meminfo")).splitlines():
+        for line in read_text(str(root / "proc/meminfo")).splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
@@ -94,67 +105,19 @@ def _host_free(root: Path) -> int:
 
 def _cgroup_free(root: Path) -> Iterator[int]:
     """Yield the bytes that each cgroup of this process has free, for cgroups of versions 1 and 2."""
-    try:
-        lines = _read(str(root / "proc/self/cgroup"))
-    except OSError:
-        return
-    for group in _groups(str(root), lines):
+    for folder, version in cgroups("memory", str(root)):
+        names = _NAMES[version]
         try:
-            allowed = _read(group.limit).strip()
+            allowed = read_text(f"{folder}/{names.limit}").strip()
             if allowed == "max" or int(allowed) >= 1 << 60:
                 continue
-            used = int(_read(group.usage))
+            used = int(read_text(f"{folder}/{names.usage}"))
             # Cached pages of files count as used, but the kernel drops them when memory is needed.
-            for line in _read(group.stat).splitlines():
-                if line.startswith(group.inactive):
+            for line in read_text(f"{folder}/memory.stat").splitlines():
+                if line.startswith(names.inactive):
                     used -= int(line.split()[1])
-                elif line.startswith(group.active):
+                elif line.startswith(names.active):
                     used -= int(line.split()[1]) // 2  # Half, as the kernel does for MemAvailable.
         except (OSError, ValueError):
             continue
         yield max(0, int(allowed) - used)
-
-
-# Every stream that opens asks: which files to look at changes only when the process is moved to another cgroup.
-@lru_cache(maxsize=8)
-def _groups(root: str, lines: str) -> tuple[_Group, ...]:
-    """Return the cgroups that /proc/self/cgroup names, and all of their ancestors."""
-    mount = f"{root.rstrip('/')}/sys/fs/cgroup"
-    found: list[_Group] = []
-    for line in lines.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            for base in (mount, f"{mount}/unified"):
-                names = ("memory.max", "memory.current", "inactive_file")
-                found += _groups_along(base, path, *names)
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            found += _groups_along(f"{mount}/memory", path, *names)
-    return tuple(found)
-
-
-def _groups_along(base: str, path: str, limit: str, usage: str, cache: str) -> Iterator[_Group]:
-    # A limit on any ancestor binds. Inside a container the path may be the host's, and not exist here:
-    # then the root of the mount is the cgroup of this process. So the root is always looked at.
-    for folder in (PurePosixPath(path), *PurePosixPath(path).parents):
-        group = f"{base}/{str(folder).lstrip('/')}"
-        active = cache.replace("inactive", "active")
-        yield _Group(
-            f"{group}/{limit}",
-            f"{group}/{usage}",
-            f"{group}/memory.stat",
-            f"{cache} ",
-            f"{active} ",
-        )
-
-
-def _read(path: str) -> str:
-    """Return a file of the kernel's; by its number, since a `Path` takes several times as long."""
-    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(number, 1 << 16):
-            parts.append(part)
-        return b"".join(parts).decode()
-    finally:
-        os.close(number)

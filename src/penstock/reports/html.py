@@ -19,7 +19,7 @@ _MOST_LANES = 24
 _MOST_BARS = 500
 _MOST_STEPS = 80  # Of a plot: a block more or less in each is then no longer a spike.
 _MOST_CELLS = 120
-_NEAR = 3  # Budgets up to so many times the peak are drawn; of others the number is enough.
+_NEAR = 8  # Budgets up to so many times the peak are drawn; of others the number is enough.
 
 
 def write(report: Measured, path: str | os.PathLike[str]) -> None:

@@ -9,8 +9,8 @@ GB = 1 << 30
 
 @pytest.fixture
 def machine(tmp_path):
-    """A /proc and a /sys/fs/cgroup of our own, with 64 GB."""
-    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    """A root with a /proc and a /sys/fs/cgroup of our own, with 64 GB."""
+    proc, cgroups = tmp_path / "proc", tmp_path / "sys/fs/cgroup"
     (proc / "self").mkdir(parents=True)
     (proc / "meminfo").write_text(f"MemTotal:       {64 * GB // 1024} kB\nMemFree: 1 kB\n")
 
@@ -18,39 +18,39 @@ def machine(tmp_path):
         (cgroups / name).parent.mkdir(parents=True, exist_ok=True)
         (cgroups / name).write_text(text)
 
-    return proc, cgroups, write
+    return tmp_path, proc, write
 
 
 def test_without_a_container_it_is_the_machine(machine):
-    proc, cgroups, _ = machine
-    assert memory_limit(proc, cgroups) == 64 * GB
+    root, _, _ = machine
+    assert memory_limit(root) == 64 * GB
 
 
 def test_the_smallest_limit_on_the_way_up_counts(machine):
-    proc, cgroups, write = machine
+    root, proc, write = machine
     (proc / "self/cgroup").write_text("0::/pod/container\n")
     write("pod/container/memory.max", "max\n")
     write("pod/memory.max", f"{2 * GB}\n")
-    assert memory_limit(proc, cgroups) == 2 * GB
+    assert memory_limit(root) == 2 * GB
 
 
 def test_a_container_that_sees_only_itself(machine):
-    proc, cgroups, write = machine
+    root, proc, write = machine
     (proc / "self/cgroup").write_text("0::/../../other\n")
     write("memory.max", f"{GB}\n")
-    assert memory_limit(proc, cgroups) == GB
+    assert memory_limit(root) == GB
 
 
 def test_version_1_cgroups(machine):
-    proc, cgroups, write = machine
+    root, proc, write = machine
     (proc / "self/cgroup").write_text("5:cpu,memory:/job\n4:devices:/\n0::/\n")
     write("memory/job/memory.limit_in_bytes", f"{GB}\n")
     write("memory/memory.limit_in_bytes", "9223372036854771712\n")
-    assert memory_limit(proc, cgroups) == GB
+    assert memory_limit(root) == GB
 
 
 def test_without_proc_it_is_careful(tmp_path):
-    assert memory_limit(tmp_path, tmp_path) == GB
+    assert memory_limit(tmp_path) == GB
 
 
 def test_here_it_is_a_quarter():

@@ -198,7 +198,7 @@ function showPlots(report) {
   ];
   const most = Math.max(1, ...timeline.ledger_nbytes);
   // A budget that is far away would press all else flat: then the number is enough.
-  if (report.budget_nbytes <= 3 * most) lines.push({ name: "budget", kind: "kb", points: [[seconds, report.budget_nbytes]] });
+  if (report.budget_nbytes <= 8 * most) lines.push({ name: "budget", kind: "kb", points: [[seconds, report.budget_nbytes]] });
   plot(byId("plot-memory"), "Memory", `of a budget of ${nbytes(report.budget_nbytes)}`, lines, { seconds, unit: (value) => nbytes(Math.round(value)) });
 }
 
