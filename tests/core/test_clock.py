@@ -132,3 +132,20 @@ def test_the_seconds_of_several_nodes_are_found_at_once_over_all_threads():
     thread.start()
     thread.join()
     assert clock.seconds_of([id(one), id(other)]) == [0.5, 0.25]
+
+
+def test_what_a_thread_counted_stays_when_it_ends():
+    clock, node = Clock(), object()
+    clock.add(node, 1.0, 1)
+
+    def work():
+        clock.add(node, 0.5, 2)
+        clock.end_thread()
+
+    for _ in range(20):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert (clock.seconds(node), clock.num_rows(node)) == (11.0, 41)
+    assert clock.seconds_of([id(node), 0]) == [11.0, 0.0]
+    assert len(clock._of_all) == 2  # Those of this thread, and of all that have ended.

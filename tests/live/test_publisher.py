@@ -181,6 +181,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_ends_no_training(runs_
     publisher._publisher = None
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if an earlier test started it
 def test_a_forked_child_has_no_part_in_what_its_parent_shows():
     ds = dataset()
     stream = ds.stream()
@@ -253,3 +254,48 @@ def test_a_process_that_has_no_stderr_goes_on():
     child = process("import sys; sys.stderr = None" + SCRIPT, "ends")
     assert child.communicate("\n", timeout=SECONDS)[1] == ""
     assert child.returncode == 0
+
+
+FORKED = """
+import multiprocessing, sys, time
+import numpy as np
+import penstock as ps
+
+def read():
+    ds = ps.from_arrays(np.zeros((1000, 4), "f4")).batch(10).with_options(watch=True)
+    for number, batch in enumerate(ds):
+        if number % 50 == 0:
+            time.sleep(0.1)
+
+child = multiprocessing.get_context("fork").Process(target=read)
+child.start()
+child.join()
+print(child.pid, child.exitcode)
+"""
+
+
+def test_a_run_in_a_process_of_multiprocessing_ends_as_it_does():
+    child = process(FORKED)
+    pid, code = map(int, child.communicate("", timeout=SECONDS)[0].split())
+    assert code == 0
+    (run,) = runs_of(pid)
+    assert status(run_names()[0], run) == "ended"
+    assert run["report"]["num_rows"] == 1000
+
+
+def test_a_folder_that_vanishes_before_the_end_is_told_by_nobody():
+    script = """
+import os, pathlib, shutil
+import numpy as np
+import penstock as ps
+from penstock.live.runs import runs_folder
+stream = ps.from_arrays(np.zeros((1000, 4), "f4")).batch(10).with_options(watch=True).stream()
+next(stream)
+folder = pathlib.Path(os.environ["XDG_CACHE_HOME"])
+shutil.rmtree(folder)
+folder.write_text("")
+"""
+    child = process(script)
+    _, stderr = child.communicate("", timeout=SECONDS)
+    assert child.returncode == 0
+    assert "Traceback" not in stderr

@@ -7,7 +7,7 @@ import pytest
 from tests.reports.reports import MAP, SOURCE, report
 
 import penstock as ps
-from penstock.reports.figures import StagePadding, StageTime
+from penstock.reports.figures import DeviceTraffic, StagePadding, StageTime
 
 
 def test_the_consumer_is_the_bottleneck_if_data_was_always_there_and_else_the_slowest_stage_is():
@@ -109,3 +109,11 @@ def test_a_budget_that_made_the_plan_smaller_is_known_with_one_that_would_not():
     assert found > 4_000_000
     with ds.with_options(memory=found).stream() as stream:
         assert stream.report().full_nbytes == 0
+
+
+def test_rows_that_are_copied_to_the_device_first_are_told_as_such():
+    found = report(device=DeviceTraffic(1, 1, 1, is_resident=True), waited_seconds=0.5)
+    assert found.bottleneck == "copying to the device"
+    assert "waited 0.5 s for that" in found.advice
+    later = report(device=DeviceTraffic(1, 1, 1, is_resident=True), waited_seconds=0.0)
+    assert later.bottleneck == "the consumer"

@@ -60,3 +60,11 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(OSError, match="taken"):
         EventFile(tmp_path / "taken").write(0, {"a": 1.0})
+
+
+def test_names_that_are_not_utf8_are_written(tmp_path):
+    name = b"a\xff".decode("utf-8", "surrogateescape")
+    EventFile(tmp_path).write(1, {name: 2.0}, {"text": name})
+    scalars, texts = read_events(tmp_path)
+    assert list(scalars) == ["a\\udcff"]
+    assert [text for _, text in texts["text"]] == ["a\\udcff"]

@@ -1,11 +1,12 @@
 """The page of a report: whole, of one file, for any report."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.reports.pages import checked
-from tests.reports.reports import report
+from tests.reports.reports import MAP, report
 
 import penstock as ps
 from penstock.reports.figures import (
@@ -92,3 +93,9 @@ def test_a_real_stream_has_a_picture_of_each_threads_work_where_inner_work_is_be
 def test_a_budget_is_drawn_only_where_it_can_be_seen():
     assert 'stroke-dasharray="5 4"' in fragment(report(budget_nbytes=5000))
     assert 'stroke-dasharray="5 4"' not in fragment(report(budget_nbytes=5_000_000))
+
+
+def test_names_of_files_that_are_not_utf8_are_written(tmp_path):
+    name = b"a\xff.npy".decode("utf-8", "surrogateescape")
+    report(stages=(replace(MAP, call=name),)).to_html(tmp_path / "a.html")
+    assert "a\\udcff.npy" in (tmp_path / "a.html").read_text()

@@ -1,11 +1,13 @@
 """Reports of several ranks as one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.reports.reports import report
 
 import penstock as ps
-from penstock.reports.figures import Decided, DeviceTraffic, SkippedFile, StagePadding
+from penstock.reports.figures import Decided, DeviceTraffic, SkippedFile, StagePadding, StageTime
 
 
 def test_counts_are_added_and_the_time_is_that_of_all():
@@ -98,3 +100,27 @@ def test_ranks_of_a_real_run_add_up_to_the_whole_and_survive_json(tmp_path):
         "ended",
     )
     assert found.timeline[-1].num_rows == 960
+
+
+def test_advice_names_options_of_one_process():
+    function = StageTime(
+        "map(f)",
+        0.4,
+        500,
+        is_function=True,
+        kind="function",
+        num_processes=1,
+        placement="1 process",
+    )
+    one = report(stages=(function,), cores=2, budget_nbytes=64_000_000, full_nbytes=100_000_000)
+    found = ps.merge_reports([replace(one, rank=rank, world=4) for rank in range(4)])
+    assert "processes=2)" in one.advice
+    assert "processes=2)" in found.advice
+    assert "on 4 processes" in found.advice
+    assert "The budget of 64 MB" in found.advice
+    assert found.budget_nbytes == 256_000_000
+
+
+def test_ranks_that_are_missing_are_told():
+    found = ps.merge_reports([report(rank=1, world=3), report(rank=2, world=3)])
+    assert "epoch 0 of 2 of 3 ranks" in str(found)

@@ -1,8 +1,10 @@
 """A few rows as a table: in a terminal, in a notebook, as JSON."""
 
 import json
+import warnings
 
 import numpy as np
+import pytest
 from tests.reports.pages import checked
 
 import penstock as ps
@@ -73,3 +75,24 @@ def test_nothing_at_all_is_shown_too():
     assert str(nothing) == "from_arrays((0, 3) float64): no rows\n    value float64[3]"
     assert "no rows" in checked(nothing._repr_html_())
     assert nothing.to_dict()["rows"] == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, np.inf, 2.0],
+        [-np.inf, np.inf],
+        [np.nan],
+        [1e308, -1e308],
+        np.array([[1e308, -1e308] * 8, [np.inf, -np.inf] * 8]),
+        np.array([[1e308] * 16, [np.nan] * 16]),
+        np.array([["a", "b"], ["c", "d"]]),
+        np.array([b"a", b"\xff"]),
+    ],
+)
+def test_numbers_without_bounds_and_text_of_numpy_are_shown(values):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = ps.from_arrays(np.asarray(values)).peek()
+        assert "np." not in str(found)
+        assert found._repr_html_()

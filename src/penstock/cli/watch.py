@@ -1,10 +1,12 @@
 """`penstock watch [RUN]`: the live page of what runs on this machine, and of what has ended."""
 
+import contextlib
+
 import click
 
 from penstock.cli import Command
 from penstock.cli.inputs import json_flag, print_json
-from penstock.live.runs import clean_up, is_meant, run_names
+from penstock.live.runs import clean_up, is_meant, link_to, run_names
 from penstock.live.server import PageServer
 from penstock.live.summary import all_runs
 
@@ -42,9 +44,10 @@ def command(run: str, port: int, opens: bool, as_json: bool) -> None:  # noqa: F
     server = PageServer(port=port, only=run)
     try:
         click.echo(f"live page at {server.url} (Ctrl-C ends it)")
-        if opens:
-            click.launch(server.url)
-        server.serve()
+        with link_to(server.url) if opens else contextlib.nullcontext() as page:
+            if page is not None:
+                click.launch(str(page))
+            server.serve()
     except KeyboardInterrupt:
         click.echo("", err=True)  # The shell's prompt stands on a line of its own then.
     finally:

@@ -7,6 +7,8 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
+from penstock.core import forking
+
 Totals = dict[int, list[float]]
 """Seconds and rows, by the id of a node."""
 Work = tuple[int, int, float, float]
@@ -20,10 +22,10 @@ SHORTEST = 20e-6
 class _Own(threading.local):
     """What one thread counted. It takes no lock: each thread has its own totals, and `Clock` adds them up."""
 
-    def __init__(self, of_all: list[Totals], names: dict[int, str]) -> None:
+    def __init__(self, of_all: dict[int, Totals], names: dict[int, str]) -> None:
         self.inner = 0.0
         self.totals: Totals = {}
-        of_all.append(self.totals)
+        of_all[id(self.totals)] = self.totals
         names[get_ident()] = threading.current_thread().name
 
 
@@ -31,7 +33,12 @@ class Clock:
     """Adds up the time each node takes itself, without that of the nodes it asks for rows."""
 
     def __init__(self) -> None:
-        self._of_all: list[Totals] = []
+        self._of_all: dict[int, Totals] = {}
+        """Of each thread, by the id of its totals."""
+        self._lock = forking.lock()
+        """Held while totals are added up, and while those of a thread that ends go to those of all that have ended."""
+        self._ended: Totals = {}
+        self._of_all[id(self._ended)] = self._ended
         self.names: dict[int, str] = {}
         """Of threads, by their numbers."""
         self.last: deque[Work] = deque(maxlen=_MOST_PIECES)
@@ -41,6 +48,17 @@ class Clock:
     def know_thread(self) -> None:
         """Note the name of this thread, which may run native jobs alone."""
         self._own.inner  # noqa: B018  # What a thread has is made at its first look, and notes the name then.
+
+    def end_thread(self) -> None:
+        """Keep what this thread counted, and not the thread: an endless flow begins a new one in each repetition."""
+        own = self._own
+        with self._lock:
+            for key, (seconds, num_rows) in own.totals.items():
+                total = self._ended.setdefault(key, [0.0, 0.0])
+                total[0] += seconds
+                total[1] += num_rows
+            self._of_all.pop(id(own.totals), None)
+            own.totals.clear()
 
     def enter(self) -> tuple[float, float]:
         """Start the time of one node."""
@@ -82,20 +100,18 @@ class Clock:
 
     def seconds_of(self, keys: Iterable[int]) -> list[float]:
         """Return the time that each node took itself, by the ids of the nodes."""
-        of_all = self._of_all
-        if len(of_all) == 1:
-            get = of_all[0].get
-            return [get(key, _NONE)[0] for key in keys]
-        found = list(of_all)
-        return [sum([totals.get(key, _NONE)[0] for totals in found]) for key in keys]
+        with self._lock:
+            found = list(self._of_all.values())
+            return [sum([totals.get(key, _NONE)[0] for totals in found]) for key in keys]
 
     def num_rows(self, node: Any) -> int:
         """Return how many rows `node` made."""
         return int(self._sum(node, 1))
 
     def _sum(self, node: Any, place: int) -> float:
-        found = [totals.get(id(node)) for totals in list(self._of_all)]
-        return sum(total[place] for total in found if total is not None)
+        with self._lock:
+            found = [totals.get(id(node)) for totals in list(self._of_all.values())]
+            return sum(total[place] for total in found if total is not None)
 
 
 _NONE = [0.0, 0.0]

@@ -6,7 +6,9 @@ page: between two epochs a training may validate for a while, and the address of
 """
 
 import atexit
+import contextlib
 import itertools
+import multiprocessing.util
 import os
 import shlex
 import socket
@@ -181,7 +183,7 @@ class Publisher:
             return
         run.end(stream)
         self._last_open = monotonic()
-        if self._last_open - run.looked >= _SECONDS:
+        if run.closed - max(run.opened, run.looked) >= _SHORT_SECONDS:
             # Else the thread comes to it soon, or the end of the process does.
             self._look([run])
 
@@ -281,7 +283,7 @@ class Publisher:
         """Do nothing: it is kept for as long as the process lives."""
 
     def at_exit(self) -> None:
-        """Write how all ends, with the error that ends the process, if there is one."""
+        """Write how all ends, with the error that ends the process, if there is one. May be called more than once."""
         idle.take(self)
         self.close()
         error = getattr(sys, "last_value", None)
@@ -293,7 +295,10 @@ class Publisher:
             found["report"]["state"] = "closed"
             found["error"] = text.removesuffix(": ")
             if not self._is_broken:
-                write_run(run.name, found)
+                with contextlib.suppress(
+                    Exception
+                ):  # The process ends, and nobody could do anything about it.
+                    write_run(run.name, found)
 
     def leave_to_parent(self) -> None:
         """In a forked child: have no part in what the parent publishes."""
@@ -334,6 +339,9 @@ def begin(stream: Watched, node: Any, plan: Mapping[str, Any], *, rank: int) -> 
         if _publisher is None:
             _publisher = Publisher()
             atexit.register(_publisher.at_exit)
+            if multiprocessing.parent_process() is not None:
+                # Such a process may end without what is registered there, if it was forked.
+                multiprocessing.util.Finalize(None, _publisher.at_exit, exitpriority=0)
         _publisher.begin(stream, node, plan, rank=rank)
     except Exception as problem:  # noqa: BLE001  # Whatever it is, the training goes on.
         warn_user(f"a stream is not shown on the live page: {problem}.")

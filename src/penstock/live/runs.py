@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import time
 from typing import Any
@@ -63,20 +63,37 @@ def write_run(name: str, found: Mapping[str, Any]) -> None:
 
     Unlike `atomic_file` it waits for no disk: after a power cut nobody looks at a run, and it is written every second.
     """
-    folder = runs_folder()
-    target = folder / f"{name}.json"
-    fresh = folder / f".{name}.new"
-    data = json.dumps(found, separators=(",", ":")).encode()
-    try:
-        _write_private(fresh, data)
-    except FileNotFoundError:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        _write_private(fresh, data)
+    target = runs_folder() / f"{name}.json"
+    fresh = target.with_name(f".{name}.new")
+    _write_private(fresh, json.dumps(found, separators=(",", ":")).encode())
     fresh.replace(target)
 
 
+@contextlib.contextmanager
+def link_to(url: str) -> Iterator[Path]:
+    """Have a file that leads a browser to an address.
+
+    Every user of the machine can see the command that starts a browser, so the address, with its token, is not in it.
+    """
+    path = runs_folder() / f".open-{os.getpid()}.html"
+    _write_private(path, f'<meta http-equiv="refresh" content="0; url={url}">'.encode())
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def _write_private(path: Path, data: bytes) -> None:
+    """Write a file that only this user can read; make the folder of runs, if there is none."""
+    try:
+        _write(path, data)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(data)

@@ -69,7 +69,8 @@ class PageServer:
         try:
             return PageServer(port=parts.port or 0, token=token)
         except OSError:  # Another program has that port now.
-            return PageServer(token=token)
+            # With another token: the page of the old address tells that program the one that it knows.
+            return PageServer()
 
     @property
     def url(self) -> str:

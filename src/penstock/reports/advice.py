@@ -5,6 +5,7 @@ from penstock.reports.figures import StageTime
 from penstock.reports.measured import Measured
 
 CONSUMER = "the consumer"
+_DEVICE = "copying to the device"
 _NO_WAIT = 0.02  # Share of the time: who waits less is the bottleneck itself.
 _MUCH_PADDING = 0.3
 _SOON = 0.1  # Seconds: who waits longer for the first element wants to know for what.
@@ -16,6 +17,8 @@ def bottleneck(report: Measured) -> str:
         return ""
     if report.seconds and report.waited_share < _NO_WAIT:
         return CONSUMER
+    if _is_loading(report):
+        return _DEVICE
     stage = _slowest(report)
     return "" if stage is None else stage.call
 
@@ -27,12 +30,34 @@ def advice(report: Measured) -> str:
         return "nothing was read" if not report.num_elements else ""
     if name == CONSUMER:
         text = "the consumer is the bottleneck: data was always ready, and only a faster step makes it faster"
+    elif name == _DEVICE:
+        text = (
+            "all rows were copied to the device first, and stay there: the consumer waited "
+            f"{report.waited_seconds:.3g} s for that, and waits for nothing in later epochs"
+        )
     else:
         stage = _slowest(report)
         assert stage is not None
-        text = f"{_what(report, stage)}; {_cure(report, stage)}"
+        text = f"{_what(report, stage)}; {_cure(*_of_one_rank(report, stage))}"
     more = [_ahead(report, name), _budget(report), _padding(report)]
     return ". ".join([text, *(one for one in more if one)])
+
+
+def _is_loading(report: Measured) -> bool:
+    """Return whether the time that was waited is that of copying all rows to the device."""
+    return report.device is not None and report.device.is_resident
+
+
+def _of_one_rank(report: Measured, stage: StageTime) -> tuple[Measured, StageTime]:
+    """Return the rank that waited longest, and what it has of a stage: options are those of one process."""
+    if not report.ranks:
+        return report, stage
+    one = _longest_waiting(report)
+    return one, one.stages[report.stages.index(stage)]
+
+
+def _longest_waiting(report: Measured) -> Measured:
+    return max(report.ranks, key=lambda rank: rank.waited_share)
 
 
 def _slowest(report: Measured) -> StageTime | None:
@@ -106,12 +131,14 @@ def _cure_of_function(report: Measured, stage: StageTime) -> str:
 
 
 def _ahead(report: Measured, name: str) -> str:
-    if report.threads or name == CONSUMER:
+    if report.threads or name in (CONSUMER, _DEVICE):
         return ""
     return "Nothing is made ahead, by threads=0 or prefetch(0): without that, threads work while the consumer does"
 
 
 def _budget(report: Measured) -> str:
+    if report.ranks:
+        return _budget(_longest_waiting(report))
     if not report.full_nbytes:
         return ""
     return (

@@ -42,21 +42,26 @@ class EventFile:
             file.write(records)
 
 
+def _utf8(text: str) -> bytes:
+    """Return a text in UTF-8; names of files may have bytes that are none."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def _scalar(tag: str, value: float) -> bytes:
     """Return a field of a Summary: a Value with a tag and a simple_value."""
     number = _field(2, _FLOAT, struct.pack("<f", value))
-    return _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + number)
+    return _field(1, _BYTES, _field(1, _BYTES, _utf8(tag)) + number)
 
 
 def _text(tag: str, text: str) -> bytes:
     """Return a field of a Summary: a Value with a tag, a tensor of one string, and the name of the plugin for texts."""
     tensor = _field(1, _VARINT, _varint(_DT_STRING)) + _field(2, _BYTES, b"")
-    tensor += _field(8, _BYTES, text.encode())
+    tensor += _field(8, _BYTES, _utf8(text))
     plugin = _field(1, _BYTES, _field(1, _BYTES, b"text"))
     return _field(
         1,
         _BYTES,
-        _field(1, _BYTES, tag.encode()) + _field(8, _BYTES, tensor) + _field(9, _BYTES, plugin),
+        _field(1, _BYTES, _utf8(tag)) + _field(8, _BYTES, tensor) + _field(9, _BYTES, plugin),
     )
 
 

@@ -26,7 +26,7 @@ def write(report: Measured, path: str | os.PathLike[str]) -> None:
     """Write a report as one page."""
     title = f"penstock: epoch {report.epoch}"
     with atomic_file(Path(path), replace=True) as file:
-        file.write(style.page(title, "".join(_body(report))).encode())
+        file.write(style.page(title, "".join(_body(report))).encode("utf-8", "backslashreplace"))
 
 
 def fragment(report: Measured) -> str:

@@ -185,12 +185,19 @@ def field_of(
         dtype,
         shape,
         minimum=float(good.min()),
-        mean=float(good.mean()),
+        mean=_mean(good),
         maximum=float(good.max()),
         num_nan=int(flat.size - good.size),
         lengths=lengths,
         classes=_classes([array.item() for array in arrays]) if is_whole else None,
     )
+
+
+def _mean(values: Array) -> float:
+    with np.errstate(
+        all="ignore"
+    ):  # Of infinite numbers, or of those that are too large to be added up.
+        return float((values / len(values)).sum())
 
 
 def _is_float(array: Array) -> bool:
@@ -203,6 +210,8 @@ def _classes(values: Sequence[Any]) -> tuple[str, ...] | None:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
     return str(round(value)) if value == round(value) and abs(value) < 1e6 else f"{value:.4g}"
 
 
@@ -218,6 +227,7 @@ def _is_series(value: Any) -> bool:
 def _shown(value: Any) -> str:
     """Return a value as text in a cell."""
     if isinstance(value, str | bytes):
+        value = bytes(value) if isinstance(value, bytes) else str(value)  # Not those of NumPy.
         return (
             repr(value)
             if len(value) <= _MOST_TEXT
@@ -265,7 +275,11 @@ def _sparks(array: Array) -> str:
     marks = []
     for part in parts:
         kept = part[np.isfinite(part)]
-        place = (float(kept.mean()) - low) / (high - low) if kept.size and high > low else 0.0
+        # Halves: the difference of the largest numbers would be infinite.
+        share = (
+            (_mean(kept) / 2 - low / 2) / (high / 2 - low / 2) if kept.size and high > low else 0
+        )
+        place = min(1.0, max(0.0, share))
         marks.append(_SPARKS[min(7, int(8 * place))] if kept.size else " ")
     return "".join(marks)
 

@@ -44,7 +44,9 @@ def _lines(report: Measured) -> Iterator[str]:
 
 
 def _counts(report: Measured) -> Iterator[str]:
-    of = f" of {report.world} ranks" if report.ranks else ""
+    ranks = len(report.ranks)
+    some = "" if ranks == report.world else f"{ranks} of "
+    of = f" of {some}{report.world} ranks" if ranks else ""
     if report.world > 1 and not report.ranks:
         of = f" (rank {report.rank} of {report.world})"
     rows = f" with {report.num_rows} rows" if report.is_batched else ""

@@ -131,7 +131,7 @@ def test_rows_are_counted_as_they_are_handed_out_batch_after_batch():
     [
         (ps.from_arrays([np.arange(n % 7) for n in range(50)]).padded_batch(8), 50, 7),
         (ps.from_arrays(["a"] * 50).batch(8, drop_remainder=True), 48, 6),
-        (ps.from_arrays(np.arange(50)).batch(8).map(lambda x: x.sum()), 50, 7),
+        (ps.from_arrays(np.arange(50)).batch(8).map(lambda x: x.sum()), 7, 7),
         (ps.from_arrays(np.arange(50)).filter(lambda x: x % 2 == 0).batch(8), 25, 4),
         (ps.from_arrays(np.arange(50)), 50, 0),
         (ps.from_arrays((["a"] * 50, np.zeros((50, 2)))).batch(8), 50, 7),
@@ -239,3 +239,129 @@ def test_a_report_may_be_asked_for_on_another_thread_while_the_stream_runs():
     assert reports
     assert all(one.num_rows <= two.num_rows for one, two in pairwise(reports))
     assert sum(stage.num_rows for stage in stream.report().stages if stage.is_function) == 48_000
+
+
+def slow_rows():
+    for number in range(20):
+        time.sleep(0.01)
+        yield number
+
+
+SLOW = ps.ArraySpec((), "int64")
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_who_asks_for_the_state_of_a_flow_waits_as_much_as_who_does_not(threads):
+    # Only the next block tells whether there are more rows: it is asked for, and waited for, by state().
+    ds = ps.from_generator(slow_rows, spec=SLOW).batch(1).with_options(threads=threads)
+    with ds.stream() as stream:
+        for _ in stream:
+            stream.state()
+        report = stream.report()
+    assert report.waited_share > 0.5
+    assert report.bottleneck.startswith("from_generator")
+    assert len(report.timeline) > 3
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_wait_that_ends_in_an_error_was_one(threads):
+    def fails():
+        yield 0
+        time.sleep(0.3)
+        raise ValueError("no")
+
+    ds = ps.from_generator(fails, spec=SLOW).batch(1).with_options(threads=threads)
+    with ds.stream() as stream:
+        with pytest.raises(ps.FunctionError):
+            list(stream)
+        report = stream.report()
+    assert report.state == "failed"
+    assert 0.3 <= report.waited_seconds <= report.seconds
+
+
+def test_a_wait_that_another_thread_ends_was_one():
+    let_go = threading.Event()
+
+    def stuck():
+        yield 0
+        let_go.wait()
+        yield 1
+
+    stream = ps.from_generator(stuck, spec=SLOW).batch(1).stream()
+    next(stream)
+    closer = threading.Timer(0.3, stream.close)
+    releaser = threading.Timer(0.6, let_go.set)
+    closer.start()
+    releaser.start()
+    with pytest.raises(ps.StreamClosedError):
+        next(stream)
+    closer.join()
+    releaser.join()
+    report = stream.report()
+    assert (report.state, report.error) == ("closed", "")
+    assert 0.2 < report.waited_seconds <= report.seconds
+
+
+def test_a_closed_stream_that_is_asked_for_more_is_still_closed():
+    stream = ps.from_arrays(X).batch(8).stream()
+    next(stream)
+    stream.close()
+    with pytest.raises(ps.StreamClosedError):
+        next(stream)
+    assert (stream.report().state, stream.report().error) == ("closed", "")
+
+
+def test_a_dataset_that_is_used_twice_is_counted_once():
+    base = ps.from_arrays(X).map(lambda x: x + 1)
+    with ps.zip(base, base).batch(10).with_options(threads=0).stream() as stream:
+        list(stream)
+        report = stream.report()
+    assert sum(stage.seconds for stage in report.stages) <= report.seconds
+    assert sorted(stage.num_rows for stage in report.stages if stage.call.startswith("map")) == [
+        0,
+        600,
+    ]
+    assert [one > 0 for one in report.timeline[-1].stage_seconds] == [
+        stage.seconds > 0 for stage in report.stages
+    ]
+
+
+def more(batch):
+    return np.concatenate([batch, batch])
+
+
+def fewer(batch):
+    return batch[:2]
+
+
+def fewer_of_dict(batch):
+    return {"n": np.int64(len(batch)), "x": {"y": batch[:2]}}
+
+
+def slowly(batch):
+    time.sleep(0.005)
+    return batch[:2]
+
+
+@pytest.mark.parametrize(
+    ("function", "given"), [(more, 600), (fewer, 60), (fewer_of_dict, 60), (slowly, 60)]
+)
+def test_rows_are_those_of_the_batches_that_the_consumer_has(function, given):
+    ds = ps.from_arrays(X).batch(10).map(function)
+    with ds.stream() as stream:
+        for number, _ in enumerate(stream):
+            if number == 9:
+                part = stream.report().num_rows
+        report = stream.report()
+    assert report.num_rows == given == report.timeline[-1].num_rows
+    assert part == {more: 200}.get(function, 20)
+
+
+def test_an_endless_flow_keeps_no_count_of_threads_that_ended():
+    ds = ps.from_generator(lambda: iter(range(4)), spec=SLOW).repeat().batch(4)
+    with ds.stream() as stream:
+        for _ in range(50):
+            next(stream)
+        assert len(stream._engine.clock._of_all) < 10
+        (source, *_) = stream.report().stages
+        assert source.num_rows >= 200

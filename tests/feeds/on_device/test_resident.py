@@ -1,5 +1,7 @@
 """Rows that stay on a device give the batches of their stream, are copied there once, and are let go of."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -102,3 +104,18 @@ def test_a_stream_reports_what_it_gave_out_and_gives_nothing_once_closed():
     assert report == stream.report()  # Its time stands still.
     with pytest.raises(ps.StreamClosedError, match="the stream is closed; iterate over the feed"):
         next(stream)
+
+
+def test_who_waits_for_rows_to_be_copied_waits(monkeypatch):
+    data = chosen(dataset()).data
+    load = data._load
+
+    def slowly():
+        time.sleep(0.1)
+        load()
+
+    monkeypatch.setattr(data, "_load", slowly)
+    for epoch, (least, most) in enumerate([(0.1, 10), (0.0, 0.1)]):
+        stream = stream_of(dataset(), data, epoch)
+        list(stream)
+        assert least <= stream.report().waited_seconds < most

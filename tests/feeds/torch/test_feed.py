@@ -1,5 +1,6 @@
 """to_torch: what a DataLoader would be asked for."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from tests.feeds.faults import check_faults
 from tests.processes import run_ranks
 from tests.reused_results import NUMERIC, batches_of
 
+import penstock as ps
 from penstock.core.nest import flatten
 
 torch = pytest.importorskip("torch")
@@ -52,3 +54,15 @@ def test_ranks_train_as_one_process_does_with_a_short_batch_too(world):
 @pytest.mark.slow
 def test_ranks_wait_for_a_slow_one_and_end_when_one_can_not_read(tmp_path):
     check_faults("torch", tmp_path)
+
+
+def test_waiting_for_a_slow_generator_is_told():
+    def slow():
+        for number in range(20):
+            time.sleep(0.01)
+            yield number
+
+    feed = ps.from_generator(slow, spec=ps.ArraySpec((), "int64")).batch(1).to_torch()
+    for _ in feed:
+        pass
+    assert feed.report().waited_share > 0.5

@@ -37,6 +37,11 @@ class HandOver:
         """The seconds that the functions took so far."""
         return self._calls[-1].all_seconds
 
+    @property
+    def num_rows(self) -> int:
+        """The rows of the batches that the last function returned so far."""
+        return self._calls[-1].num_given
+
     def elements(self, block: Block, size: int, first: int) -> Iterator[Any]:
         """Return what the functions make of the first `size` rows of a block, whose numbers start at `first`."""
         elements = block.leaves(size)
@@ -55,6 +60,17 @@ class HandOver:
             call.reported_seconds, call.reported_rows = took, call.num_rows
 
 
+def _num_rows(batch: Any) -> int:
+    """Return how many rows a batch has: the first axis of a field says it."""
+    first = batch
+    while isinstance(first, tuple | dict) and first:
+        first = first[0] if isinstance(first, tuple) else next(iter(first.values()))
+    if isinstance(first, np.ndarray) and first.ndim:
+        return len(first)
+    leaves = (one for one in flatten(batch)[0] if isinstance(one, np.ndarray) and one.ndim)
+    return next((len(one) for one in leaves), 1)
+
+
 class _Call:
     """One of the functions, and what its results must be."""
 
@@ -63,6 +79,9 @@ class _Call:
         self.all_seconds = 0.0
         """The seconds it took, with the functions before it."""
         self.num_rows = 0
+        """How often it was called."""
+        self.num_given = 0
+        """The rows of the batches that it returned."""
         self.reported_seconds = 0.0
         self.reported_rows = 0
         stage = node.stage
@@ -107,6 +126,7 @@ class _Call:
                 result = own(number, result)
             number += 1
             self.num_rows += 1
+            self.num_given += _num_rows(result)
             self.all_seconds += perf_counter() - started
             box = [result]
             del result  # Else this name would refer to it while the next function has it, which can't be its own then.

@@ -252,6 +252,11 @@ class Engine:
             self.tuner.handed_out(parcel.block.nbytes, now - started)
         return parcel, now - started, now
 
+    def asking_seconds(self) -> float:
+        """Return for how long the consumer has been waiting for a parcel; 0 if it is not."""
+        asked_at = self.asked_at
+        return 0.0 if asked_at is None else perf_counter() - asked_at
+
     def num_ready(self, waiting: dict[int, int]) -> int:
         """Return how many of the blocks that wait are the next ones of the consumer."""
         last = self._plan.node if self.hand_over is None else self.hand_over.rows

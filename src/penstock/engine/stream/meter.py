@@ -17,6 +17,7 @@ from penstock.engine.plan.explain import places
 from penstock.engine.plan.plan import chosen_nbytes
 from penstock.engine.stream.engine import Engine
 from penstock.engine.stream.timeline import Timeline
+from penstock.errors import StreamClosedError
 from penstock.sources.generator import GeneratorFlow
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Meter:
         self._resumed = resumed
         self._nodes = list(walk(plan.node))
         self._keys = [id(node) for node in self._nodes]
+        # One that stands in two places of the chain is counted as a whole in the first.
+        self._is_counted = [key not in self._keys[:at] for at, key in enumerate(self._keys)]
         self._timeline = Timeline()
         self._lock = forking.lock()
         self._is_batched = plan.node.is_batched
@@ -53,6 +56,8 @@ class Meter:
         self._num_blocks = 0
         self.waited = 0.0
         """How long the consumer waited for blocks."""
+        self._waited_at_end = 0.0
+        """The same, with the functions that it waited for, when the stream was closed."""
         self.due = self.opened + self._timeline.interval
         """When the next sample should be taken."""
         self._cost = math.inf
@@ -73,23 +78,33 @@ class Meter:
     def _rows(self, parcel: Parcel, size: int) -> int:
         return rows_in_batches(parcel.block, size) if self._is_batched else size
 
+    def _rows_so_far(self, parcel: Parcel | None, used: int) -> int:
+        """Return the rows that the consumer has, with the first `used` elements of the parcel that it is in."""
+        hand_over = self._engine.hand_over
+        if hand_over is not None and self._is_batched:
+            return hand_over.num_rows  # Its functions may return batches of other lengths.
+        return self._num_rows + (0 if parcel is None else self._rows(parcel, used))
+
     def look(self, now: float, count: int) -> None:
         """Take a sample, which is due, `now` that `count` elements were handed out."""
         timeline = self._timeline
         with self._lock:
-            timeline.add(self._sample(now - self.opened, count - self._resumed, self._num_rows))
+            num_rows = self._rows_so_far(None, 0)
+            timeline.add(self._sample(now - self.opened, count - self._resumed, num_rows))
         # The least that one took: on a busy machine, something else may run in the middle of any.
         self._cost = min(self._cost, perf_counter() - now)
         self.due = now + max(timeline.interval, _COSTS * self._cost)
 
     def fails(self, error: BaseException) -> None:
         """Keep the error that ends the stream."""
-        if not isinstance(error, StopIteration) and not self._error:
+        is_end = isinstance(error, StopIteration | StreamClosedError) or self.seconds is not None
+        if not is_end and not self._error:
             first, *_ = str(error).splitlines() or [""]
-            self._error = f"{type(error).__name__}: {first}"
+            self._error = f"{type(error).__name__}: {first}".removesuffix(": ")
 
     def end(self) -> None:
         """Stop the time, before anything is given back."""
+        self._waited_at_end = self._all_waited()
         self.seconds = perf_counter() - self.opened
         self._last = (self._ledger_nbytes(), self._engine.account.held)
 
@@ -99,11 +114,11 @@ class Meter:
         return engine.account.mapped + shared
 
     def _all_waited(self) -> float:
-        hand_over, asked_at = self._engine.hand_over, self._engine.asked_at
+        if self.seconds is not None:
+            return self._waited_at_end
+        hand_over = self._engine.hand_over
         waited = self.waited + (0.0 if hand_over is None else hand_over.seconds)
-        if asked_at is None or self.seconds is not None:
-            return waited
-        return waited + perf_counter() - asked_at  # Of a wait that is not over.
+        return waited + self._engine.asking_seconds()  # Of a wait that is not over.
 
     def _sample(self, seconds: float, num_elements: int, num_rows: int) -> "figures.Sample":
         engine = self._engine
@@ -127,7 +142,12 @@ class Meter:
             held_nbytes=held,
             queue=engine.num_ready(waiting),
             threads=0 if threads is None else threads.count,
-            stage_seconds=tuple(engine.clock.seconds_of(self._keys)),
+            stage_seconds=tuple(
+                seconds if is_counted else 0.0
+                for seconds, is_counted in zip(
+                    engine.clock.seconds_of(self._keys), self._is_counted, strict=True
+                )
+            ),
             queues=queues,
         )
 
@@ -144,9 +164,7 @@ class Meter:
         seconds = self.seconds
         if seconds is None:
             seconds = perf_counter() - self.opened
-        num_rows = self._num_rows
-        if parcel is not None:
-            num_rows += self._rows(parcel, used)
+        num_rows = self._rows_so_far(parcel, used)
         num_elements = count - self._resumed
         with self._lock:
             last = self._sample(seconds, num_elements, num_rows)
@@ -217,8 +235,8 @@ class Meter:
             stages.append(
                 figures.StageTime(
                     node.describe(),
-                    clock.seconds(node),
-                    clock.num_rows(node),
+                    clock.seconds(node) if self._is_counted[number] else 0.0,
+                    clock.num_rows(node) if self._is_counted[number] else 0,
                     is_function=isinstance(node, FunctionNode),
                     kind=_kind(node),
                     is_batched=node.is_batched,
@@ -233,7 +251,7 @@ class Meter:
 
     def _spans(self) -> "tuple[tuple[figures.Span, ...], tuple[str, ...]]":
         clock = self._engine.clock
-        numbers = {key: number for number, key in enumerate(self._keys)}
+        numbers = {key: self._keys.index(key) for key in self._keys}
         work = sorted(clock.last.copy(), key=lambda one: one[2])
         threads: dict[int, int] = {}
         for thread, *_ in work:

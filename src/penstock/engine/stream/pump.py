@@ -119,6 +119,8 @@ class Pump:
                 self._made.put((None, self._pumped()))
         except BaseException as error:  # noqa: BLE001  # A user's generator may fail while it is closed.
             self._made.put((None, error))
+        finally:
+            self._clock.end_thread()
 
     def _pumped(self) -> BaseException | None:
         """Hand out all parcels; return the error, if any, without a name that would tie it to its own frame."""

@@ -231,13 +231,23 @@ class Stream(Closing):
                 raise self._error
             finally:
                 self._error = None
-        parcel, waited, now = self._engine.next_parcel()
-        meter = self._meter
+        parcel = self._ask()
+        self._is_ended = parcel is None and not self._is_closed
+        return parcel
+
+    def _ask(self) -> Parcel | None:
+        """Take the next parcel from the engine; count how long that was waited for, whatever comes of it."""
+        engine, meter = self._engine, self._meter
+        try:
+            parcel, waited, now = engine.next_parcel()
+        except BaseException:
+            meter.waited += engine.asking_seconds()
+            engine.asked_at = None
+            raise
         meter.waited += waited
-        self._engine.asked_at = None
+        engine.asked_at = None
         if now >= meter.due:
             meter.look(now, self._count)
-        self._is_ended = parcel is None and not self._is_closed
         return parcel
 
     def _warn(self) -> None:
@@ -312,7 +322,7 @@ class Stream(Closing):
         if self._next is not None or self._is_ended or self._is_closed or self._error:
             return
         try:
-            self._next = self._engine.take()
+            self._next = self._ask()
         except Exception as error:  # noqa: BLE001  # It belongs to the next batch, not to the state.
             self._error = error
         else:

@@ -31,8 +31,8 @@ class TensorBoardFigures(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
         self._log_dir = log_dir
         self._every = every_seconds
         self._file: EventFile | None = None
-        self._step: int | None = None
-        """Steps of the optimizer; None before the first epoch."""
+        self._step = 0
+        """Steps of the optimizer."""
         self._last = 0.0
         self._pace = Pace()
         self._opened_at = 0.0
@@ -43,24 +43,26 @@ class TensorBoardFigures(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
         """Begin another file: what was written before stays."""
         if self._feed.is_first_rank:
             self._file = EventFile(Path(self._log_dir) / FOLDER)
-        self._step = None
         self._last = monotonic()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Go on with the steps that the optimizer has done, by now: a checkpoint may have been loaded."""
-        if self._step is None:
-            done = getattr(self.model.optimizer, "iterations", 0)
-            tensor = keras.ops.convert_to_tensor(done)
-            self._step = int(np.asarray(keras.ops.convert_to_numpy(tensor)))
+        self._count_steps()
+
+    def _count_steps(self) -> None:
+        done = getattr(self.model.optimizer, "iterations", 0)
+        tensor = keras.ops.convert_to_tensor(done)
+        self._step = int(np.asarray(keras.ops.convert_to_numpy(tensor)))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write, if it is time to."""
-        self._step = (self._step or 0) + (self.model.steps_per_execution or 1)
+        self._step += self.model.steps_per_execution or 1
         if monotonic() - self._last >= self._every:
             self._write(with_advice=False)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write how the epoch ended, and what its bottleneck was."""
+        self._count_steps()  # With steps_per_execution, the last call may have had fewer.
         self._write(with_advice=True)
 
     def _write(self, *, with_advice: bool) -> None:
@@ -76,7 +78,7 @@ class TensorBoardFigures(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
         self._num_decisions = len(report.decisions)
         if decided:
             texts[f"{FOLDER}/decisions"] = "  \n".join(map(str, decided))
-        self._file.write(self._step or 0, self._scalars(report), texts)
+        self._file.write(self._step, self._scalars(report), texts)
 
     def _scalars(self, report: Report) -> dict[str, float]:
         now = self._pace.now(report, is_asking=False)

@@ -141,6 +141,8 @@ class ResidentStream(Closing):
         self._known = self._next
         """Batches up to this one have their row numbers in `_rows`."""
         self._num_rows = 0
+        self._waited = 0.0
+        self._asked_at: float | None = None
         self._opened = perf_counter()
         self._opened_at = time()
         self._seconds: float | None = None
@@ -177,7 +179,11 @@ class ResidentStream(Closing):
         """Return the row numbers of the next batches, and where to cut them into batches."""
         if self._next == self._total:
             raise StopIteration
-        self._data.load()
+        self._asked_at = perf_counter()
+        try:
+            self._data.load()
+        finally:
+            self._waited, self._asked_at = self._all_waited(), None
         last = min(self._total, self._next + self._step)
         rows, lengths = self._data.origin.batches(self._next, last, self._begin.epoch)
         self._known = last
@@ -207,8 +213,13 @@ class ResidentStream(Closing):
             state=self._state(),
             opened_at=self._opened_at,
             timeline=(),
-            waited_seconds=0.0,
+            waited_seconds=self._all_waited(),
         )
+
+    def _all_waited(self) -> float:
+        """Return how long the consumer waited for the data to be copied to the device."""
+        asked_at = self._asked_at
+        return self._waited + (0.0 if asked_at is None else perf_counter() - asked_at)
 
     def _state(self) -> str:
         if self._next == self._total:

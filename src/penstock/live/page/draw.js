@@ -67,7 +67,9 @@ export function gauge(tile, title, share, level, small) {
       el("svg:text", { x: 59, y: 58 }));
     tile.append(el("h3", {}, title), drawn, el("div", { class: "small" }));
   }
-  const [, drawn, below] = tile.children;
+  const [head, drawn, below] = tile.children;
+  text(head, title);
+  drawn.setAttribute("aria-label", title);
   const part = Math.max(0, Math.min(1, share));
   tile.className = `tile arc ${level}`;
   drawn.setAttribute("aria-valuenow", Math.round(100 * part));
@@ -79,6 +81,7 @@ export function gauge(tile, title, share, level, small) {
 
 export function tile(box, title, big, small) {
   if (!box.firstChild) box.append(el("h3", {}, title), el("div", { class: "big" }), el("div", { class: "small" }));
+  text(box.children[0], title);
   text(box.children[1], big);
   text(box.children[2], small);
 }

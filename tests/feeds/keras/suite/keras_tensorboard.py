@@ -78,6 +78,19 @@ def test_steps_go_on_after_a_checkpoint_as_those_of_the_optimizer_do(tmp_path):
     assert [step for step, _ in scalars["penstock/epoch"]] == [*range(11, 17), 16]
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="Keras has one step an execution there"
+)
+def test_steps_are_those_of_the_optimizer_with_several_an_execution(tmp_path):
+    feed = dataset().to_keras(device_memory=1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=5)
+    figures = feed.tensorboard(str(tmp_path), every_seconds=600)
+    model.fit(feed, epochs=3, verbose=0, callbacks=[figures])
+    scalars, _ = read_events(tmp_path / "penstock")
+    assert [step for step, _ in scalars["penstock/epoch"]] == [8, 16, 24]
+
+
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
 def test_a_pause_of_no_time_is_refused(seconds):
     with pytest.raises(ValueError, match="every_seconds must be more than 0, got"):
