@@ -227,3 +227,17 @@ def test_ctrl_c_in_python_is_still_ctrl_c():
     before = signal.getsignal(signal.SIGINT)
     assert main(["--version"]) == 0
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_without_a_command_it_shows_its_help(capsys):
+    assert main([]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("Usage: penstock")
+    assert re.search(r"Examples:\n(  penstock .*\n){3}$", error)
+
+
+def test_a_closed_stdout_is_no_error_of_ours(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    command = f"{sys.executable} -m penstock peek {tmp_path / 'x.npy'} >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert "AttributeError" not in done.stderr

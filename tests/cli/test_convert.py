@@ -196,7 +196,6 @@ def test_what_exists_is_refused_unless_told_otherwise(archive, tmp_path, capsys)
         (["missing.npz", "out"], "there is no such file"),
         (["in.npz", "out", "--fields", "z"], "has no"),
         (["in.npz", "out", "--memory", "1"], "too small"),
-        (["in.npz", "out", "--dtype", "f4"], "--dtype is for raw files: npz files say themselves"),
         (["in.npz", "out", "--memory", "1000"], "Give --memory "),
         (["in.npz", "in.npz/out"], "a part of this path is a file"),
         (["in.npz", "n" * 300], "this name is too long. Choose a shorter one."),
@@ -218,6 +217,7 @@ def test_mistakes_are_one_line_and_exit_code_1(arguments, message, archive, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["in.npz", "out", "--dtype", "f4"], "--dtype is for raw files: npz files say themselves"),
         (["in.npz"], "Missing argument 'OUT'"),
         (["in.npz", "out", "--shard-rows", "0"], "'--shard-rows': 0 is not in the range x>=1"),
         (["in.npz", "out", "--memory", "much"], "'--memory': a size must look like '512MB'"),

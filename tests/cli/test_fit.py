@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,18 @@ def too_wide():
 def nothing():
     pass
 
+def talks():
+    print("layers and layers")
+    return build()
+
+def wrong_layer():
+    return build().get_layer("nope")
+
+def diverges():
+    model = build()
+    model.compile("sgd", lambda y, x: x[:, 0] * float("nan"))
+    return model
+
 def fails():
     return 1 / 0
 """
@@ -81,6 +94,8 @@ def folder(tmp_path_factory):
         np.savez(where / f"{number}.npz", data=x[part], labels=y[part])
     np.save(where / "x.npy", x)
     np.save(where / "y.npy", y)
+    np.save(where / "empty.npy", x[:0])
+    np.save(where / "none.npy", y[:0])
     (where / "damaged.npy").write_bytes(b"not an array")
     (where / "damaged.keras").write_bytes(b"not a model")
     lines = [f"{a},{b},{c}" for a, b, c in zip(x[:, 0], x[:, 1], y, strict=True)]
@@ -136,6 +151,8 @@ GOOD = {
     "fit models.py:two_inputs table.csv --x b,a --y c --validation 0.25": "160 rows held back",
     "fit models.py:sequences shards --x words --y y": "training on 20 batches of 32 rows an epoch",
     "fit models.py:build a.tfrecord --x x --y y --feature x=float32[8] --feature y=int64": "waited",
+    "fit models.py:talks x=x.npy y=y.npy --json": '"epoch": 1',
+    "fit models.py:diverges x=x.npy y=y.npy --json": '"loss": null',
     "fit models.py:build x=x.npy y=y.npy --watch --report seen.html": "saved seen.html",
     "fit models.py:not_compiled x=x.npy y=y.npy --loss sparse_categorical_crossentropy --metric accuracy": "acc",
 }
@@ -144,14 +161,17 @@ BAD = {
     "fit models.py:two_inputs x=x.npy y=y.npy": "--x names (x) must be that of the model's inputs (a, b)",
     "fit models.py:not_compiled x=x.npy y=y.npy": "the model is not compiled: call model.compile",
     "fit models.py:nothing x=x.npy y=y.npy": "must return a Keras model, got NoneType",
-    "fit models.py:fails x=x.npy y=y.npy": "fails() failed at models.py:50: ZeroDivisionError",
+    "fit models.py:fails x=x.npy y=y.npy": "fails() failed at models.py:62: ZeroDivisionError",
+    "fit models.py:wrong_layer x=x.npy y=y.npy": "wrong_layer() failed at models.py:54: ValueError: No such",
+    "fit models.py:build x=x.npy --x x": "the loss of the model needs a --y NAME.",
+    "fit models.py:build e=empty.npy y=none.npy --x e --y y": "the files have no rows",
     "fit models.py:missing x=x.npy y=y.npy": "has no function 'missing'; it has Mortal, build",
     "fit broken.py:build x=x.npy y=y.npy": "importing broken.py failed at broken.py:2: ModuleNotF",
     "fit models.py:build shards --x text --y y": "the model takes rows of shape (8)",
     "fit models.py:not_compiled x=x.npy y=y.npy --metric mse": "--optimizer and --metric need a --loss",
     "fit damaged.keras x=x.npy y=y.npy": "damaged.keras can't be loaded as a Keras model",
     # With other batches than the run that was saved.
-    f"{' '.join(RESUMED)} --resume run --batch-size 8": "belongs to another pipeline",
+    f"{' '.join(RESUMED)} --resume run --batch-size 8": "it belongs to a run with other files, fields or flags",
 }
 
 
@@ -162,11 +182,12 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not_and_other_runs_in_a_proc
     assert (folder / "run" / "checkpoint.npz").is_file()
     assert not (folder / "killed.keras").exists()
     whole = [*RESUMED, "--resume", "whole", "--out", "whole.keras"]
-    again = [*RESUMED, "--resume", "run", "--out", "killed.keras"]
+    again = [*RESUMED, "--resume", "run", "--out", "killed.keras", "--report", "last.html"]
     same = ["same", "whole.keras", "killed.keras"]
     others = [command.split() for command in [*GOOD, *BAD]]
+    idle_again = [*RESUMED, "--resume", "run", "--report", "none.html"]
     never, resumed, compared, idle, still, *rest = run_all(
-        folder, [whole, again, same, again, same, *others]
+        folder, [whole, again, same, idle_again, same, *others]
     )
     assert never[0] == 0, never
     assert "training on 36 batches of 16 rows an epoch, by Keras on jax; 64 rows held" in never[1]
@@ -181,7 +202,11 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not_and_other_runs_in_a_proc
             mine.split("rows/s")[0].split("  ")[:-1] == theirs.split("rows/s")[0].split("  ")[:-1]
         )
     assert compared[0] == 0
+    assert resumed[1].endswith("saved killed.keras and last.html\n")
     assert "nothing is left to train" in idle[2]
+    assert "no epoch was read: there is no report" in idle[2]
+    assert "none.html" not in idle[1]
+    assert not (folder / "none.html").exists()
     assert "give more --epochs" in idle[2]
     assert still[0] == 0
     for command, (code, out, err) in zip([*GOOD, *BAD], rest, strict=True):
@@ -194,6 +219,8 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not_and_other_runs_in_a_proc
         err for command, (_, _, err) in zip(GOOD, rest, strict=False) if "--watch" in command
     )
     assert "live page at http://127.0.0.1:" in watched
+    for command, (_, out, _) in zip(GOOD, rest, strict=False):
+        assert "--json" not in command or json.loads(out)["backend"] == "jax"
     assert "20 of 20 batches" in (folder / "seen.html").read_text()
 
 
@@ -218,7 +245,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(folder):
 
 # What is refused before Keras is imported.
 EARLY = {
-    "model.pt x=x.npy y=y.npy": (1, "MODEL must be FILE.py:FUNCTION"),
+    "model.pt x=x.npy y=y.npy": (2, "MODEL must be FILE.py:FUNCTION"),
     "none.py:build x=x.npy y=y.npy": (1, "none.py: there is no such file"),
     "models.py:build none.npz --x data --y labels": (1, "none.npz: there is no such file"),
     "models.py:build z*.npz --x data --y labels": (1, "nothing matches"),
@@ -254,3 +281,40 @@ def test_what_can_be_known_early_is_told_before_keras_is_imported(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("flag", ["--out a.keras", "--report a.html"])
+def test_a_folder_that_can_not_be_written_is_told_before_the_training(
+    flag, folder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o555)
+    command = f"{folder}/models.py:build x={folder}/x.npy y={folder}/y.npy {flag}"
+    assert main(["fit", *command.split()]) == 2
+    assert f"{flag.split()[0]}: no permission to write in {tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_whenever_it_strikes(folder):
+    command = ["fit", "models.py:build", "x=x.npy", "y=y.npy", "--epochs", "1000000"]
+    for after in ("", "training on"):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *command],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            if after:
+                assert after in process.stdout.readline()
+            time.sleep(0.7)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=100)
+        finally:
+            process.kill()
+        assert process.returncode == 130, error
+        assert "penstock fit: interrupted." in error
+        assert "Traceback" not in error

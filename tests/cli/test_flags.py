@@ -20,6 +20,20 @@ from penstock.cli.flags import flag_words, one_line
         ("by way of scratch files: .shuffle(exact=True)", "by way of scratch files: --exact"),
         ("stored anew: .cache('folder').shuffle()", "stored anew: --cache FOLDER"),
         ("where: format='csv'", "where: --format 'csv'"),
+        ("format must be one of npy, npz, tar.", "--format must be one of npy, npz, tar, tfrecord."),
+        ("decimal=',' reads them, and decimal='.' leaves", "--decimal , reads them, and --decimal . leaves"),
+        ("for public data, storage_options={'anon': True}.", "for public data, --storage-options '{\"anon\": true}'."),
+        ("storage_options={'client_kwargs': {'region_name': ...}}.",
+         "--storage-options '{\"client_kwargs\": {\"region_name\": \"...\"}}'."),
+        ('float16; map it to float32, or write format="npy", which holds every dtype.',
+         ("float16; in Python, map it to float32, or write a folder of .npy shards (a name without an ending), which "
+          "holds every dtype.")),
+        ('write format="npy", which holds any row, or change it first with map.',
+         "write a folder of .npy shards (a name without an ending), which holds any row."),
+        ("field 'a' is ArraySpec((None, 3), uint8), and", "field 'a' is uint8 (?, 3), and"),
+        ("Name a plain file; to read a stream, use from_generator.", "Name a plain file."),
+        ("the dataset has no batches; check take, skip, filter and the files.", "the files have no rows."),
+        ("scratch must be a folder that exists", "--scratch must be a folder that exists"),
     ],
 )  # fmt: skip
 def test_arguments_are_flags(message, words):

@@ -1,6 +1,7 @@
 """What commands read: all formats, several files, files side by side, TFRecords with features by flags."""
 
 import json
+import zlib
 
 import numpy as np
 import pytest
@@ -60,8 +61,9 @@ def test_features_of_tfrecords_are_given_by_flags(folder, capsys):
     for wrong in ("x", "x=", "x=float32[a]", "x=float32[2,?]"):
         assert main(["inspect", "records", "--feature", wrong]) == 2
         assert "--feature must be NAME=KIND, where KIND is int64" in capsys.readouterr().err
-    assert main(["inspect", "records", "--feature", "x=nonsense"]) == 1
-    assert "nonsense" in capsys.readouterr().err
+    assert main(["inspect", "records", "--feature", "x=nonsense"]) == 2
+    error = capsys.readouterr().err
+    assert "--feature: the dtype must be such as float32, uint8 or int64, got 'nonsense'" in error
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,10 @@ def test_flags_of_formats_reach_them(folder, capsys):
     assert "a raw file needs --dtype, and --shape" in capsys.readouterr().err
     (folder / "data").write_bytes((folder / "x.npy").read_bytes())
     assert names_of(capsys, "data", "--format", "npy")[1]["num_rows"] == 6
-    assert main(["inspect", "data", "--format", "np"]) == 1
-    assert "must be one of npy, npz" in capsys.readouterr().err
+    assert main(["inspect", "data", "--format", "np"]) == 2
+    error = capsys.readouterr().err
+    assert "--format must be one of npy, npz" in error
+    assert "tfrecord" in error
 
 
 def test_bad_files_are_skipped_if_that_is_wanted(folder, capsys):
@@ -113,3 +117,49 @@ def test_urls_are_read(folder, capsys):
         assert "behind a URL" in shown
         assert main(["peek", server.url("/none.npz")]) == 1
         assert "none.npz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("x=x.npy y=short.npy", 1, "must have the same number of rows, got 6 in x=x.npy, 4 in y=short.npy."),
+        ("x=x.npy y.npy", 2, "files side by side are NAME=PATH, each of them, and x=x.npy, y.npy are not."),
+        ("x=x.npy x=y.npy", 2, "files side by side have names of their own, got x, x."),
+        ("a.npz --fields ,", 2, "--fields names no field"),
+        ("raw.bin --dtype foo", 2, "--dtype must be such as float32, uint8 or int64, got 'foo'."),
+        ("x.npy --separator ;", 2, "--separator is for CSV files, got ';' for npy files."),
+        ("a.csv --separator ;;", 2, "--separator must be one ASCII character"),
+        ("x.npy --size 3,3", 2, "--size is for images"),
+        ("x.npy y.npy", 1, "float32 (2)"),
+        ("ragged.csv", 1, "--separator sets another"),
+        ("ragged.csv", 1, "--skip-bad skips this row."),
+        ("data.unknown", 1, "tar, tfrecord"),
+        ("records --raw --fields a", 2, "--raw has no fields"),
+    ],
+)  # fmt: skip
+def test_mistakes_name_flags_and_files(arguments, code, message, folder, capsys):
+    np.save("short.npy", X[:4])
+    (folder / "a.csv").write_text("a,b\n1,2\n")
+    (folder / "ragged.csv").write_text("a,b\n1,2\n1,2,3\n")
+    (folder / "data.unknown").write_text("?")
+    X.tofile("raw.bin")
+    ps.from_arrays({"x": X}).write("records", format="tfrecord")
+    for command in ("inspect", "peek"):
+        assert main([command, *arguments.split()]) == code
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+        for word in ("ArraySpec", "from_files", "separator=", "on_error"):
+            assert word not in error
+
+
+def test_records_are_inferred_with_the_compression_that_was_given(folder, capsys):
+    ps.from_arrays({"x": X}).write("records", format="tfrecord")
+    (plain,) = folder.glob("records/*.tfrecord")
+    packer = zlib.compressobj(
+        wbits=9
+    )  # Its first bytes are not those that packed files mostly have.
+    packed = packer.compress(plain.read_bytes()) + packer.flush()
+    (folder / "z.tfrecord").write_bytes(packed)
+    fields, _ = names_of(capsys, "z.tfrecord", "--compression", "zlib", "--fields", "x")
+    assert [dtype for _, dtype, _ in fields] == ["float32"]

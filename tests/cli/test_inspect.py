@@ -125,7 +125,9 @@ def test_tfrecords_are_shown_with_the_features_that_were_found(tmp_path, capsys)
     assert "features none (it has no records, and so no features)" in capsys.readouterr().out
     name = next((tmp_path / "out").iterdir())
     name.write_bytes(name.read_bytes()[:-3])
-    assert main(["inspect", str(name), "--json"]) == 0
+    assert main(["inspect", str(name)]) == 1
+    assert "--raw" not in capsys.readouterr().out
+    assert main(["inspect", str(name), "--json"]) == 1
     records = json.loads(capsys.readouterr().out)["records"]
     assert "row 4" in records["damage"]
     assert set(records["features"]) == {"x", "y"}

@@ -59,11 +59,11 @@ def test_it_serves_all_runs_or_one_until_ctrl_c(one):
 def test_runs_are_listed_as_json_and_nothing_is_served(capsys):
     name, dead = written(1), written(name=dead_name(7))
     assert main(["watch", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["runs"]
     assert [(one["name"], one["status"]) for one in found] == [(name, "running"), (dead, "killed")]
     assert found[0]["rows_per_second"] == 500
     assert main(["watch", f"{os.getpid()}-7", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [dead]
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["runs"]] == [dead]
 
 
 def test_a_run_that_is_not_there_is_told_with_those_that_are(capsys):

@@ -1,5 +1,6 @@
 """Ctrl-C interrupts waits, though a library has set a handler that lets them go on."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.core.ctrl_c import Interrupts
 
 SECONDS = 30  # Whoever is not interrupted by then goes on, and the test fails.
 
@@ -107,3 +109,33 @@ def test_a_script_with_polars_ends_by_ctrl_c(order: str):
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240
     )
     assert result.returncode == 7, result.stderr
+
+
+def test_a_strike_that_is_lost_is_raised_by_the_next_check():
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        interrupts.check()
+        with contextlib.suppress(KeyboardInterrupt):  # As a callback of the garbage collector does.
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_and_processes_that_ignore_it_are_left_as_they_are():
+    found = []
+
+    def enter():
+        with Interrupts() as interrupts:
+            found.append(signal.getsignal(signal.SIGINT))
+            interrupts.check()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        enter()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found == [before, signal.SIG_IGN]

@@ -3,6 +3,7 @@
 Only the command that is run is imported, and what it needs when it needs it: `penstock --help` loads click, no NumPy.
 """
 
+import atexit
 import contextlib
 import difflib
 import errno
@@ -43,11 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with _shown(debug):
             code = _group.main(arguments, prog_name="penstock", standalone_mode=False, obj=debug)
-            sys.stdout.flush()
+            _flush()
         return int(code or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return WRONG_USE
     except click.UsageError as error:
         path = debug.name if error.ctx is None else error.ctx.command_path
-        click.echo(f"{path}: {one_line(error.format_message())} ({path} --help)", err=True)
+        words = one_line(flag_words(error.format_message(), **debug.flags))
+        click.echo(f"{path}: {words} ({path} --help)", err=True)
         return WRONG_USE
     except (click.Abort, KeyboardInterrupt) as error:
         notes = getattr(error.__cause__ or error, "__notes__", ())
@@ -55,11 +60,29 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has left, as `head` does: nothing is wrong, and nobody to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001  # Whatever went wrong is one line; --debug shows where.
         _tell(" ".join([_words(error), *_notes(error)]), debug)
         return FAILED
+
+
+def run() -> None:
+    """Run the command of this process, and end it."""
+    code = main()
+    if code == INTERRUPTED and "jax" in sys.modules:
+        # JAX may be compiling on threads of its own: at the end of the interpreter they crash.
+        atexit._run_exitfuncs()  # noqa: SLF001  # What is not done by leaving at once.
+        _flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # There is none if it was closed by who started this.
+            stream.flush()
 
 
 class _Debug:

@@ -114,7 +114,7 @@ def lines_of_records(facts: dict[str, Any]) -> Iterator[str]:
     else:
         count = facts["num_records"]
         yield f"records  {'unknown until they are read' if count is None else count}"
-    if facts["no_features"]:
+    if facts["no_features"] and not facts["damage"]:
         yield f"features none ({facts['no_features']}): read them with raw=True"
     for name, feature in facts["features"].items():
         yield f"feature  {name!r}: {feature}"

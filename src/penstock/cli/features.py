@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.inputs import parsed_dtype
 from penstock.sources.reading.parts import check_names
 from penstock.sources.tfrecord.features import (
     Feature,
@@ -52,6 +53,8 @@ def _feature(kind: str) -> Feature | None:
     if match is None:
         return None
     how, dtype = match[1], {"bytes": bytes, "str": str}.get(match[2], match[2])
+    if isinstance(dtype, str):
+        parsed_dtype("--feature: the dtype", dtype)
     sizes = [part.strip() for part in (match[3] or "").split(",") if part.strip()]
     if not all(size == "?" or size.isdecimal() for size in sizes):
         return None

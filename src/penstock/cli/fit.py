@@ -1,5 +1,8 @@
 """`penstock fit MODEL PATH`: trains a Keras model on files; killed and started again, it goes on."""
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +11,7 @@ import click
 from penstock.cli import Command
 from penstock.cli.inputs import Source, json_flag, print_json, reads_files, split_names
 from penstock.cli.passes import batched, kept, shuffle_options, shuffled
+from penstock.core.ctrl_c import Interrupts
 from penstock.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -106,10 +110,22 @@ def command(source: Source, **flags: Any) -> None:
     """
     as_json: bool = flags["as_json"]
     _check_files(flags)
+    # What a file of the user's prints is not for whoever reads JSON.
+    elsewhere = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with Interrupts() as interrupts, elsewhere:
+        found = _trained(source, flags, interrupts)
+    if as_json:
+        print_json(found)
+
+
+def _trained(source: Source, flags: dict[str, Any], interrupts: Interrupts) -> dict[str, Any]:
+    """Train, save what is to be saved, and return what came of it."""
+    as_json: bool = flags["as_json"]
     pick = _picked(source, flags)
     ds = source.open(_nest(pick, None))
     backend = fit_command.start_keras(flags["backend"])
     model = _model(flags)
+    interrupts.check()
     if len(pick["x"]) > 1 and set(pick["x"]) <= set(fit_command.input_names(model)):
         ds = source.open(_nest(pick, dict))  # The model knows its inputs by these names.
     fit_command.check_inputs(model, ds.spec[0], pick["x"])
@@ -128,29 +144,34 @@ def command(source: Source, **flags: Any) -> None:
         if not as_json:
             click.echo(_words_of(figures, flags["epochs"]))
 
-    run = fit_command.Run(flags["epochs"], batch_size, flags["resume"], flags["save_every"])
+    written = []
+    run = fit_command.Run(
+        flags["epochs"], batch_size, flags["resume"], flags["save_every"], interrupts.check
+    )
     try:
         fit_command.train(model, feed, held_out, run, told)
         if flags["out"] is not None:
             fit_command.save_model(model, Path(flags["out"]))
-        _write_report(feed.report(), flags["report"])
+            written.append(flags["out"])
+        if flags["report"] is not None and _write_report(feed.report(), flags["report"]):
+            written.append(flags["report"])
     except KeyboardInterrupt as error:
         if flags["resume"] is not None:
             error.add_note(f"The same command goes on after the last save in {flags['resume']}.")
         raise
     finally:
         feed.close()
-    if as_json:
-        print_json({"backend": backend, "epochs": epochs, "out": flags["out"]})
-    else:
-        written = [name for name in (flags["out"], flags["report"]) if name is not None]
-        if written:
-            click.echo(f"saved {' and '.join(written)}")
+    if written and not as_json:
+        click.echo(f"saved {' and '.join(written)}")
+    return {"backend": backend, "epochs": epochs, "out": flags["out"]}
 
 
 def _check_files(flags: dict[str, Any]) -> None:
     """Raise what is known to go wrong before anything is read, or at the end of a long training."""
-    fit_command.check_model_file(flags["model"])
+    try:
+        fit_command.check_model_file(flags["model"])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     for flag, kinds in (("out", (".keras",)), ("report", (".html", ".json"))):
         if (name := flags[flag]) is None:
             continue
@@ -159,22 +180,26 @@ def _check_files(flags: dict[str, Any]) -> None:
             raise click.UsageError(
                 f"--{flag} must be the name of a {' or '.join(kinds)} file, got {name!r}."
             )
-        if not path.absolute().parent.is_dir():
+        folder = path.absolute().parent
+        if not folder.is_dir():
             raise click.UsageError(f"--{flag}: there is no folder {path.parent}: make it first.")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise click.UsageError(f"--{flag}: no permission to write in {folder}: choose another.")
         if path.exists() and not flags["overwrite"] and flags["resume"] is None:
             raise click.UsageError(
                 f"--{flag}: {name} exists already: give --overwrite to replace it."
             )
 
 
-def _write_report(report: "Report | None", name: str | None) -> None:
-    """Write the report of the last epoch, if it is wanted and one was read."""
-    if name is None or report is None:
-        return
-    if name.endswith(".html"):
+def _write_report(report: "Report | None", name: str) -> bool:
+    """Write the report of the last epoch; return whether there was one."""
+    if report is None:
+        click.echo("penstock fit: note: no epoch was read: there is no report.", err=True)
+    elif name.endswith(".html"):
         report.to_html(name)
     else:
         report.to_json(name)
+    return report is not None
 
 
 def _picked(source: Source, flags: dict[str, Any]) -> dict[str, list[str]]:

@@ -1,10 +1,28 @@
 """What messages say to programs, said to who types a command: flags in place of the arguments of functions."""
 
+import ast
+import contextlib
+import json
 import re
+from collections.abc import Callable
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return the flag for a dict that a message names; it may have dots where a user has values."""
+    text = found[1]
+    with contextlib.suppress(ValueError, SyntaxError):
+        text = json.dumps(ast.literal_eval(text.replace("...", "'...'")))
+    return f"--storage-options '{text}'"
+
+
+def _as_shape(found: re.Match[str]) -> str:
+    """Return a spec as commands show it."""
+    return f"{found[2]} ({found[1].rstrip(',').replace('None', '?')})"
+
 
 _MEMORY = r"with_options\(memory=([^)]*)\)"
 # In turn, so that longer ones come first. What stands behind "\n  wrong:" is code, and left out by `one_line`.
-_WORDS = (
+_WORDS: "tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]" = (
     (r"\bwrite\(format=[\"'](\w+)[\"']\)", r"writing \1"),
     (r"\bwrite overwrite=True", "give --overwrite"),
     (r"\boverwrite=True", "--overwrite"),
@@ -17,7 +35,9 @@ _WORDS = (
     (r"\bshard_rows=(\.\.\.|\d+)", "--shard-rows"),
     (r"\bshard_rows\b", "--shard-rows"),
     (r"\bbatch_size\b", "--batch-size"),
+    (r"\bstorage_options=(\{(?:[^{}]|\{[^{}]*\})*\})", _as_json),
     (r"\bstorage_options=", "--storage-options "),
+    (r"from_files\([^)]*\) finds \w+ and types in the other rows, and \S+ skips this one", "--skip-bad skips this row"),
     (r"from_(?:files|tfrecord)\(\.\.\., on_error='skip'\) (\w+)", r"--skip-bad \1"),
     (r"\b(?:with_options\()?on_error=['\"]skip['\"]\)?", "--skip-bad"),
     (r"\bleave on_error out", "leave --skip-bad out"),
@@ -43,6 +63,21 @@ _WORDS = (
     (r"\bengine=['\"](\w+)['\"]", r"--engine \1"),
     (r"\bgive fit more epochs", "give more --epochs"),
     (r"with \.map\(\.\.\.\) before \.batch\(\.\.\.\)", "in Python, with ds.map(...), and train or convert there"),
+    (r"\bseparator=\.\.\.", "--separator"),
+    (r"\bdecimal='(.)'", r"--decimal \1"),
+    (r"\b(separator|decimal) is for CSV files, got \w+=", r"--\1 is for CSV files, got "),
+    (r"\b(separator|decimal|scratch) must\b", r"--\1 must"),
+    (r"\bsize is for images", "--size is for images"),
+    (r'\bwrite format="npy", which holds (every dtype|any row)(?:, or change it first with map)?',
+     r"write a folder of .npy shards (a name without an ending), which holds \1"),
+    (r"\b(map it to|leave it out with map|make a dict of its columns with map)\b", r"in Python, \1"),
+    (r"\bthe loss of this model needs labels, and batches have none.*", "the loss of the model needs a --y NAME."),
+    (r"\bthe dataset has no batches; check take, skip, filter and the files", "the files have no rows"),
+    (r"\bthis state belongs to another pipeline: it has fingerprint .* must be those of the run that saved it\.",
+     "it belongs to a run with other files, fields or flags: give those again, or another --resume folder."),
+    (r"; to read a stream, use from_generator", ""),
+    (r"\b(one of npy, [\w, ]*\btar)\b", r"\1, tfrecord"),
+    (r"\bArraySpec\(\(([^()]*)\), ([\w<>\[\]]+)\)", _as_shape),
     (r"\bthe same call\b", "the same command"),
     (r"\bThe same call\b", "The same command"),
 )  # fmt: skip
@@ -58,7 +93,8 @@ def flag_words(
     >>> flag_words("exists already: write overwrite=True to replace it.")
     'exists already: give --overwrite to replace it.'
     """
-    own = (
+    own: tuple[tuple[str, str], ...] = (
+        (r"\bformat must be", f"{format_flag} must be"),
         (r"\bformat=(?=['.])", f"{format_flag} "),
         (r"\bfields=\(\.\.\.\)", fields_flag),
         (r": leave fields out\.", "." if "and" in fields_flag else ": leave --fields out."),

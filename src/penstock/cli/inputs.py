@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.core.lazy import lazy
+from penstock.errors import LengthError
 
 if TYPE_CHECKING:
     from penstock import makers, memory
@@ -33,6 +35,7 @@ _NO_RECORDS = {
     ".arrow", ".bin", ".csv", ".h5", ".hdf5", ".idx", ".index", ".json", ".md", ".npy", ".npz", ".parquet", ".raw",
     ".tar", ".tfindex", ".tsv", ".txt", ".zarr",
 }  # fmt: skip
+_ARGUMENT = re.compile(r"(?:separator|decimal|size|format|spec) (?:and|is|must)\b")
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)")
 
 
@@ -96,16 +99,30 @@ class Source:
     @property
     def names(self) -> list[str] | None:
         """The fields that were asked for."""
-        return None if self.fields is None else split_names(self.fields)
+        if self.fields is None:
+            return None
+        names = split_names(self.fields)
+        if not names:
+            raise click.UsageError("--fields names no field: give --fields A,B, or leave it out.")
+        return names
 
     @property
     def by_name(self) -> dict[str, str]:
         """Files side by side, given as NAME=PATH; empty if PATH is no such thing."""
-        found = [_NAMED.fullmatch(path) for path in self.paths]
-        if any(os.path.lexists(path) or "://" in path.partition("=")[0] for path in self.paths):
+        found = [_NAMED.fullmatch(path) for path in self.paths if not _is_path(path)]
+        pairs = [(one[1], one[2]) for one in found if one is not None]
+        if not pairs:
             return {}
-        named = {one[1]: one[2] for one in found if one is not None}
-        return named if len(named) == len(self.paths) else {}
+        if len(pairs) < len(self.paths):
+            raise click.UsageError(
+                f"files side by side are NAME=PATH, each of them, and {_listed(self.paths)} are not."
+            )
+        named = dict(pairs)
+        if len(named) < len(pairs):
+            raise click.UsageError(
+                f"files side by side have names of their own, got {_listed(name for name, _ in pairs)}."
+            )
+        return named
 
     @property
     def is_tfrecord(self) -> bool:
@@ -140,22 +157,28 @@ class Source:
     def _files(self, paths: Any, nest: Any) -> "Dataset":
         row = None
         if self.dtype is not None:
-            row = spec.ArraySpec(self.shape, self.dtype)
+            row = spec.ArraySpec(self.shape, parsed_dtype("--dtype", self.dtype))
         elif self.shape:
             raise click.UsageError("--shape is of a raw file, which needs a --dtype as well.")
         size = None if self.size is None else (self.size[0], self.size[-1])
-        return makers.from_files(
-            paths,
-            nest,
-            format=self.format,  # type: ignore[arg-type]  # from_files says what it may be.
-            spec=row,
-            size=size,
-            separator=self.separator,
-            decimal=self.decimal,
-            storage_options=self.storage_options,
-            on_error="skip" if self.skip_bad else "raise",
-            verify=not self.no_verify,
-        )
+        try:
+            return makers.from_files(
+                paths,
+                nest,
+                format=self.format,  # type: ignore[arg-type]  # from_files says what it may be.
+                spec=row,
+                size=size,
+                separator=self.separator,
+                decimal=self.decimal,
+                storage_options=self.storage_options,
+                on_error="skip" if self.skip_bad else "raise",
+                verify=not self.no_verify,
+            )
+        except ValueError as error:
+            # What is wrong with an argument begins with its name; with a file, with that of the file.
+            if _ARGUMENT.match(str(error)):
+                raise click.UsageError(str(error)) from error
+            raise
 
     def _side_by_side(self, named: dict[str, str], nest: Any) -> "Dataset":
         """Return the rows of files side by side; a name stands for all that its file has."""
@@ -165,11 +188,17 @@ class Source:
                 raise click.UsageError(f"there is no {name}=PATH, only {_listed(named)}.")
         each = {name: replace(self, paths=(named[name],), fields=None) for name in wanted}
         opened = {name: one.open() for name, one in each.items()}
+        lengths = {name: ds.node.num_rows for name, ds in opened.items()}
+        if len({length for length in lengths.values() if length is not None}) > 1:
+            words = _listed(f"{count} in {name}={named[name]}" for name, count in lengths.items())
+            raise LengthError(f"files side by side must have the same number of rows, got {words}.")
         return opened[nest] if isinstance(nest, str) else _zipped(nest, opened)
 
     def _records(self, nest: Any) -> "Dataset":
         """Return the rows of TFRecords, with the features that were given, or that their first records have."""
         chosen: Any = None
+        if self.raw and nest is not None:
+            raise click.UsageError("--raw has no fields: leave one of them out.")
         if not self.raw and (self.feature or nest is not None):
             known = features.parse(self.feature) or self._inferred()
             chosen = features.chosen(known, nest, self.paths[0]) if nest is not None else known
@@ -185,11 +214,27 @@ class Source:
 
     def records(self) -> "Files":
         """Return the TFRecord files."""
-        return records.open_records(self._given, None, self.storage_options)
+        return records.open_records(self._given, self.compression, self.storage_options)
 
     def _inferred(self) -> Any:
         files = self.records()
         return records.inferred(files, records.Sample(files, verify=not self.no_verify))
+
+
+def _is_path(path: str) -> bool:
+    """Return whether a PATH is one for sure, whatever stands before its "="."""
+    return os.path.lexists(path) or "://" in path.partition("=")[0]
+
+
+def parsed_dtype(flag: str, text: str) -> str:
+    """Return the name of a dtype, or raise with the flag that it was given to."""
+    try:
+        spec.ArraySpec((), text)
+    except (TypeError, ValueError):
+        raise click.UsageError(
+            f"{flag} must be such as float32, uint8 or int64, got {text!r}."
+        ) from None
+    return text
 
 
 def _zipped(nest: Any, opened: "dict[str, Dataset]") -> "Dataset":
@@ -333,4 +378,13 @@ def json_flag(function: Function) -> Function:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; what JSON does not know is text."""
-    click.echo(json.dumps(value, indent=2, default=str, allow_nan=True))
+    click.echo(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with null in place of numbers that JSON has not: nan and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value

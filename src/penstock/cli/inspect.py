@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli import Command
+from penstock.cli import FAILED, Command
 from penstock.cli.flags import flag_words
 from penstock.cli.inputs import (
     Source,
@@ -34,11 +34,11 @@ else:
 @reads_files()
 @click.option("--window", type=parsed_size, metavar="SIZE", help="Of the shuffle, such as 1GB.")
 @json_flag
-def command(source: Source, window: int | None, as_json: bool) -> None:  # noqa: FBT001  # click calls it by names.
+def command(source: Source, window: int | None, as_json: bool) -> int:  # noqa: FBT001  # click calls it by names.
     """Show what is in files, and what a shuffled pass over them costs.
 
     PATH is a file, a folder, a glob in quotes or a URL; NAME=PATH several times puts files side by side. Of TFRecords,
-    the features that their first records have are shown.
+    the features that their first records have are shown; damaged ones are told, and the command fails.
     """
     facts, lines = {}, []
     if source.is_tfrecord and not source.by_name:
@@ -53,3 +53,4 @@ def command(source: Source, window: int | None, as_json: bool) -> None:  # noqa:
     else:
         for line in lines:
             click.echo(flag_words(line))
+    return FAILED if facts.get("records", {}).get("damage") else 0

@@ -38,7 +38,7 @@ def command(run: str, port: int, opens: bool, as_json: bool) -> None:  # noqa: F
     if run and not any(is_meant(name, run) for name in run_names()):
         raise click.ClickException(_no_such(run))
     if as_json:
-        print_json(all_runs(only=run)["runs"])
+        print_json({"runs": all_runs(only=run)["runs"]})
         return
     clean_up()
     server = PageServer(port=port, only=run)

@@ -16,6 +16,7 @@ from penstock.core.nest import flatten
 from penstock.core.progress import Step, begin
 from penstock.core.spec import ArraySpec
 from penstock.feeds.keras.release import choose_backend, missing_keras
+from penstock.io.failures import write_errors
 
 _SHOWN = 8  # Names in a list of what there is.
 
@@ -122,7 +123,7 @@ def _failed(path: Path, what: str, error: Exception) -> ValueError:
     if isinstance(error, SyntaxError):
         where = f"{path}:{error.lineno}"
     for frame in traceback.extract_tb(error.__traceback__):
-        if Path(frame.filename).name == path.name:
+        if Path(frame.filename).resolve() == path.resolve():
             where = f"{path}:{frame.lineno}"
     return ValueError(f"{what} failed at {where}: {type(error).__name__}: {error!s:.500}")
 
@@ -199,12 +200,13 @@ def _words(shape: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training: how long, and where it is saved."""
+    """One training: how long, and where it is saved; `check` raises a Ctrl-C that was lost."""
 
     epochs: int
     batch_size: int
     folder: str | None
     every_batches: int
+    check: Callable[[], None]
 
 
 def train(
@@ -223,8 +225,9 @@ def save_model(model: Any, path: Path) -> None:
     """Save a model in one step: there is the old file or the new one, never a part of it."""
     part = path.with_name(f".{path.stem}.part.keras")
     try:
-        model.save(part)
-        part.replace(path)
+        with write_errors(path):
+            model.save(part)
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
@@ -247,6 +250,7 @@ def _shown(feed: Any, run: Run, checkpoint: Any, told: Callable[[dict[str, Any]]
             self.step = begin(what, total=feed.num_batches, done=done, unit="batches")
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            run.check()
             self.batches += 1
             self.step.advance(1)
 
