@@ -8,9 +8,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 # What users need to build it, and to run its tests. Anything else is there by mistake.
-FILES = (
-    "CHANGELOG.md CMakeLists.txt CONTRIBUTING.md LICENSE Makefile PKG-INFO README.md pyproject.toml"
-)
+FILES = "CHANGELOG.md CMakeLists.txt CONTRIBUTING.md LICENSE Makefile PKG-INFO README.md mkdocs.yml pyproject.toml"
 FOLDERS = "docs examples src tests tools"
 
 

@@ -17,8 +17,10 @@ namespace {
 
 constexpr int64_t kWidth = 64;
 constexpr int64_t kMaxLines = int64_t{1} << 62;
+#if defined(__SSE2__)
 // Lines up to this long are copied here, 16 bytes at a time: a call of memcpy costs as much as a short line does.
 constexpr int64_t kShort = 256;
+#endif
 
 // Finds line feeds 64 bytes at a time, and looks on the way whether all bytes are ASCII: both take one load.
 class Scan {

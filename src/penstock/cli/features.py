@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.inputs import parsed_dtype
+from penstock.core.spec import ArraySpec
 from penstock.sources.reading.parts import check_names
 from penstock.sources.tfrecord.features import (
     Feature,
@@ -70,6 +70,17 @@ def _feature(kind: str) -> Feature | None:
         if None not in shape
         else None
     )
+
+
+def parsed_dtype(flag: str, text: str) -> str:
+    """Return the name of a dtype, or raise with the flag that it was given to."""
+    try:
+        ArraySpec((), text)
+    except (TypeError, ValueError):
+        raise click.UsageError(
+            f"{flag} must be such as float32, uint8 or int64, got {text!r}."
+        ) from None
+    return text
 
 
 def chosen(known: Mapping[str, Feature], nest: Any, file: str) -> Any:

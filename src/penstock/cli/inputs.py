@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.core.lazy import lazy
-from penstock.errors import LengthError
 
 if TYPE_CHECKING:
     from penstock import makers, memory
@@ -157,7 +156,7 @@ class Source:
     def _files(self, paths: Any, nest: Any) -> "Dataset":
         row = None
         if self.dtype is not None:
-            row = spec.ArraySpec(self.shape, parsed_dtype("--dtype", self.dtype))
+            row = spec.ArraySpec(self.shape, features.parsed_dtype("--dtype", self.dtype))
         elif self.shape:
             raise click.UsageError("--shape is of a raw file, which needs a --dtype as well.")
         size = None if self.size is None else (self.size[0], self.size[-1])
@@ -191,7 +190,9 @@ class Source:
         lengths = {name: ds.node.num_rows for name, ds in opened.items()}
         if len({length for length in lengths.values() if length is not None}) > 1:
             words = _listed(f"{count} in {name}={named[name]}" for name, count in lengths.items())
-            raise LengthError(f"files side by side must have the same number of rows, got {words}.")
+            raise click.ClickException(
+                f"files side by side must have the same number of rows, got {words}."
+            )
         return opened[nest] if isinstance(nest, str) else _zipped(nest, opened)
 
     def _records(self, nest: Any) -> "Dataset":
@@ -224,17 +225,6 @@ class Source:
 def _is_path(path: str) -> bool:
     """Return whether a PATH is one for sure, whatever stands before its "="."""
     return os.path.lexists(path) or "://" in path.partition("=")[0]
-
-
-def parsed_dtype(flag: str, text: str) -> str:
-    """Return the name of a dtype, or raise with the flag that it was given to."""
-    try:
-        spec.ArraySpec((), text)
-    except (TypeError, ValueError):
-        raise click.UsageError(
-            f"{flag} must be such as float32, uint8 or int64, got {text!r}."
-        ) from None
-    return text
 
 
 def _zipped(nest: Any, opened: "dict[str, Dataset]") -> "Dataset":
