@@ -240,6 +240,7 @@ def test_too_few_descriptors_are_an_error_at_any_moment_and_leave_nothing():
         import os, resource
         import numpy as np
         import penstock as ps
+        import penstock.reports.report  # Modules that load late need a descriptor, too.
 
         ds = ps.from_arrays(np.arange(50)).map(lambda x: x + 1, spec=ps.ArraySpec((), "int64"))
         ds = ds.with_options(processes=2)
