@@ -1,15 +1,19 @@
 """The first rows of a dataset, as a table: images as pictures, series as sparklines."""
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import Array
+from penstock.io.atomic import atomic_file
 from penstock.reports import style
+from penstock.reports.half_blocks import side_by_side
 from penstock.reports.png import is_image, thumbnail
 
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -20,6 +24,7 @@ _MOST_ITEMS = 6  # Of a short array, in text.
 _MOST_TEXT = 40
 _MOST_LISTED = 64  # Items of an array that `to_dict` lists; of others it has the first few.
 _MOST_CLASSES = 8
+_PICTURE_COLUMNS = 24  # Of an image in a terminal, in characters.
 _MOST_WIDTH = 120  # Of a table in a terminal, in characters.
 
 
@@ -109,7 +114,29 @@ class Peek:
                 yield f"    {row}  {table[row + 1][number]}".rstrip()
         yield from (f"note: {one}" for one in self.notes)
 
+    def pictures(self, columns: int, *, is_true: bool) -> Iterator[str]:
+        """Yield lines that show the images of each field in a terminal that is so wide.
+
+        With `is_true` it has 24 bits a colour; else it has 256 colours.
+        """
+        for number, one in enumerate(self.fields):
+            images = [row[number] for row in self.rows if is_image(row[number])]
+            most = max(1, (columns + 2) // (_PICTURE_COLUMNS + 2))
+            if images:
+                yield f"{one.name} {one.kind}"
+                wide = min(columns, _PICTURE_COLUMNS)
+                yield from side_by_side(images[:most], wide, is_true=is_true)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write it as a page of one file: images as pictures, series as lines."""
+        with atomic_file(Path(path), replace=True) as file:
+            page = style.page(f"penstock: {self.call}", self._body())
+            file.write(page.encode("utf-8", "backslashreplace"))
+
     def _repr_html_(self) -> str:
+        return style.fragment(self._body())
+
+    def _body(self) -> str:
         heads = "".join(
             f'<th>{escape(one.name)}<br><span style="font-weight:400">{escape(one.kind)}</span></th>'
             for one in self.fields
@@ -121,7 +148,7 @@ class Peek:
         facts = "".join(f'<td class="muted">{escape(one.facts())}</td>' for one in self.fields)
         last = f"<tr><td></td>{facts}</tr>" if self.rows else ""
         notes = "".join(f'<p class="muted">{escape(one)}</p>' for one in self.notes)
-        return style.fragment(
+        return (
             f"<p><b>{escape(self.call)}</b>: {escape(self.title)}</p>"
             f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{''.join(rows)}{last}</tbody></table>{notes}"
         )
