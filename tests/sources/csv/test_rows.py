@@ -188,11 +188,12 @@ def test_rows_are_those_of_pandas_in_file_order(tmp_path: Path) -> None:
         [f'row {n}, "q"' for n in range(30_000)],
     )
     frame.to_csv(tmp_path / "a.csv", index=False)
-    wanted = pd.read_csv(tmp_path / "a.csv")
     batches = run(ps.from_files(tmp_path / "a.csv").batch(1000))
-    for name in wanted:
+    for (
+        name
+    ) in frame:  # As it was written: pandas itself, before 3.0, reads some numbers a digit off.
         found = np.concatenate([batch[name] for batch in batches])
-        assert found.tolist() == wanted[name].tolist()
+        assert found.tolist() == frame[name].tolist()
 
 
 def numbers(path: Path, count: int, start: int = 0) -> Path:
