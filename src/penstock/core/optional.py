@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 # What extras in pyproject.toml ask for, too. Older ones fail in ways that look like damaged files, or crash.
-_LEAST = {"h5py": "3.12.1", "pyarrow": "17", "ray": "2.60", "s3fs": "2024.12", "zarr": "3.1.3"}
+_LEAST = {"h5py": "3.12.1", "pyarrow": "18", "ray": "2.60", "s3fs": "2024.12", "zarr": "3.1.3"}
 _new_enough: set[str] = set()
 
 
