@@ -2,7 +2,6 @@
 
 import contextlib
 import mmap
-import sys
 import threading
 import weakref
 from collections import deque
@@ -13,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock._native import is_portable
 from penstock.errors import BudgetError
 from penstock.memory.budget import format_nbytes
 from penstock.memory.ledger import Account, process_ledger
+from penstock.memory.mapping import HUGE_NBYTES, map_memory
 
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
@@ -27,12 +26,9 @@ ALIGNMENT = 64
 _RESERVE_NBYTES = 256 << 20  # Enough for the blocks and windows of one stream.
 
 
-_HUGE = 2 << 20  # The huge page of x86-64 and of most arm64 kernels.
-
-
 def buffer_nbytes(nbytes: int) -> int:
     """Return the bytes that a buffer for `nbytes` really takes: whole huge pages if they waste little, else pages."""
-    huge = -(-nbytes // _HUGE) * _HUGE
+    huge = -(-nbytes // HUGE_NBYTES) * HUGE_NBYTES
     if nbytes >= huge - huge // 8:
         return huge
     return -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -47,12 +43,7 @@ class _Buffer:
         self.nbytes = buffer_nbytes(nbytes)
         self.is_held = False
         """Whether it is leased, and counted as held by the consumer."""
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.mapping = mmap.mmap(-1, self.nbytes, flags=flags)
-        if sys.platform == "linux" and not is_portable and self.nbytes >= _HUGE:
-            # The first touch of small pages costs more than filling them does.
-            with contextlib.suppress(OSError):
-                self.mapping.madvise(mmap.MADV_HUGEPAGE)
+        self.mapping = map_memory(self.nbytes)
         self.address: int = np.frombuffer(self.mapping, np.uint8).__array_interface__["data"][0]
 
 

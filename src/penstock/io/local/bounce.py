@@ -6,6 +6,7 @@ import queue
 import numpy as np
 
 from penstock.io.reader import Bytes
+from penstock.memory.mapping import HUGE_NBYTES, map_memory
 
 # What every common disk and file system accepts for direct reads.
 PAGE_NBYTES = 4096
@@ -13,9 +14,13 @@ _PATIENCE_SECONDS = 30.0  # Longer than any read takes that is worth waiting for
 
 
 def aligned_empty(nbytes: int) -> Bytes:
-    """Return uninitialised memory that starts on a page, so that direct reads can go into it."""
-    memory = np.empty(nbytes + PAGE_NBYTES, np.uint8)
-    skip = -address(memory) % PAGE_NBYTES
+    """Return memory for direct reads: it starts on a page, on a huge one where it has room for those.
+
+    What is left over of the mapping is never touched, and so takes no memory.
+    """
+    edge = HUGE_NBYTES if nbytes >= HUGE_NBYTES else PAGE_NBYTES
+    memory = np.frombuffer(map_memory(nbytes + edge), np.uint8)
+    skip = -address(memory) % edge
     return memory[skip : skip + nbytes]
 
 
