@@ -1,5 +1,6 @@
 """Windows of rows in memory: loaded in pieces, by any threads, whole before a row of them is used."""
 
+import contextlib
 import itertools
 import threading
 from pathlib import Path
@@ -12,6 +13,9 @@ from tests.conformance import assert_same, run
 import penstock as ps
 from penstock.core.blocks import Block
 from penstock.core.columns import Fixed, Text
+from penstock.core.rows import bounds
+from penstock.core.rows import count as num_of
+from penstock.engine.plan.plan import chosen_nbytes, make_plan
 from penstock.memory import Pool
 from penstock.stages.shuffle import loading
 from penstock.stages.shuffle import on_storage as window
@@ -151,7 +155,8 @@ def test_idle_threads_load_the_next_window_while_the_consumer_is_busy(
             is_whole.set()
 
     monkeypatch.setattr(window.WindowedRows, "load", counted)
-    with ds.with_options(threads=2, prefetch=1300).stream() as stream:
+    # Three blocks ahead: with two, there is room for half of it.
+    with ds.with_options(threads=2, prefetch=1900).stream() as stream:
         next(stream)
         assert is_whole.wait(60)  # Long before the consumer asks for rows of it.
         assert stream.state()["element"] == 1
@@ -185,3 +190,131 @@ def test_what_goes_wrong_on_an_idle_thread_is_raised_by_the_batch_that_needs_it(
                 count += 1
     # Blocks have a few batches, and the one that reaches into the second window is lost as a whole.
     assert second.start // 8 - 700 < count <= second.start // 8
+
+
+def _two_blocks_ahead(ds: ps.Dataset) -> ps.Dataset:
+    """Return the dataset with as much memory as two blocks ahead take, and no more."""
+    whole = make_plan(ds.node, ds.options)
+    (choice,) = {one for one in whole.choices if (one.ahead, one.block_nbytes) == (2, 1 << 21)}
+    nbytes = chosen_nbytes(whole.node, whole.flow, choice)
+    ds = ds.with_options(memory=nbytes)
+    assert make_plan(ds.node, ds.options).ahead == 2
+    return ds
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize(
+    "kind", ["one", "fields", "wide", "exact", "rank", "shard", "skip", "repeat"]
+)
+def test_a_window_of_which_half_is_loaded_ahead_has_the_same_rows_in_less_memory(
+    tmp_path: Path, kind: str, threads: int
+) -> None:
+    num_rows = 130_000
+    x = np.arange(num_rows * 100, dtype="f4").reshape(num_rows, 100)
+    if kind == "wide":
+        x = x.reshape(-1, 2000)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", np.arange(len(x), dtype="i2"))
+    ds = ps.from_files(tmp_path / "x.npy")
+    if kind == "fields":
+        ds = ps.from_files({"x": tmp_path / "x.npy", "y": tmp_path / "y.npy"})
+    ds = ds.shuffle(seed=3, window="16MB", exact=kind == "exact")
+    if kind == "shard":
+        ds = ds.shard(2, 1)
+    if kind == "skip":
+        ds = ds.skip(7_000)
+    if kind == "repeat":
+        ds = ds.repeat(2)
+    ds = ds.batch(48)
+    if kind == "rank":
+        ds = ds.distribute(rank=1, world=3, uneven="drop")
+    wanted = run(ds.with_options(threads=0))
+    small = _two_blocks_ahead(ds.with_options(threads=threads))
+    first = len(wanted) // 3
+    with small.stream() as stream:
+        for number, batch in enumerate(stream):
+            assert_same([batch], [wanted[number]])
+            if number + 1 == first:
+                state = stream.state()
+        assert number == len(wanted) - 1
+        report = stream.report()
+    assert report.peak_nbytes <= report.budget_nbytes
+    with small.stream(state=state) as stream:
+        for number, batch in enumerate(stream, first):
+            assert_same([batch], [wanted[number]])
+        assert number == len(wanted) - 1
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3, 6])
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("kind", ["windows", "one window", "texts", "exact", "mapped"])
+def test_passes_of_a_repeat_take_the_room_of_those_before(
+    tmp_path: Path, kind: str, threads: int, ahead: int
+) -> None:
+    num_rows, num_passes, window_nbytes = 30_000, 5, "1MB"
+    if kind == "texts":
+        ps.from_arrays([f"{row:05}" * (row % 30) for row in range(num_rows)]).write(tmp_path / "x")
+        ds = ps.from_files(tmp_path / "x")
+    else:
+        np.save(tmp_path / "x.npy", np.arange(num_rows * 100, dtype="f4").reshape(num_rows, 100))
+        ds = ps.from_files(tmp_path / "x.npy")
+    if kind == "one window":
+        window_nbytes = "64MB"
+    if kind == "mapped":
+        ds = ds.map(np.negative)
+    ds = ds.shuffle(seed=3, window=window_nbytes, exact=kind == "exact").repeat(num_passes)
+    ds = (ds.batch(48) if kind != "texts" else ds.batch(64)).with_options(threads=threads)
+    wanted = run(ds.with_options(threads=0))
+    whole = make_plan(ds.node, ds.options)
+    choice = next(one for one in whole.choices if one.ahead <= ahead)
+    small = ds.with_options(memory=chosen_nbytes(whole.node, whole.flow, choice))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with small.with_options(scratch=scratch).stream() as stream:
+        for number, batch in enumerate(stream):
+            assert_same([batch], [wanted[number]])
+            if number % 500 == 0:
+                assert len(_open_under(scratch)) <= 3  # To write, and to read in two ways.
+        assert number == len(wanted) - 1
+        report = stream.report()
+    assert report.peak_nbytes <= report.budget_nbytes
+
+
+def _open_under(folder: Path) -> list[str]:
+    """Return the files of a folder that this process has open, of which scratch files have no name any more."""
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if str(one.readlink()).startswith(str(folder)):
+                found.append(one.name)
+    return found
+
+
+def test_a_thread_that_is_late_reads_rows_of_a_window_whose_room_was_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10_000_000, dtype="f4").reshape(100_000, 100))
+    ds = ps.from_files(tmp_path / "x.npy").shuffle(seed=1, window="16MB").batch(8)
+    wanted = run(ds.with_options(threads=0))
+    small = _two_blocks_ahead(ds.with_options(threads=2))
+    monkeypatch.setattr(loading, "_PATIENCE", 0.0)
+    copy_all = loading.Windows.copy_all
+    was_late = threading.Event()
+    went_on = threading.Event()
+    stop = ds.node.input.order(0).start_of(1)
+
+    def late(self: Any, of: Any, rows: Any, numbers: range, out: Block) -> None:
+        highest = bounds(rows)[1]
+        if stop - 2 * num_of(rows) <= highest < stop and not was_late.is_set():
+            was_late.set()
+            assert went_on.wait(60)  # Until the other thread has rows of the next window.
+        copy_all(self, of, rows, numbers, out)
+        if highest >= stop:
+            went_on.set()
+
+    monkeypatch.setattr(loading.Windows, "copy_all", late)
+    with small.stream() as stream:
+        for number, batch in enumerate(stream):
+            assert_same([batch], [wanted[number]])
+    assert was_late.is_set()
+    assert went_on.is_set()

@@ -129,3 +129,21 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", script], check=False)
     assert done.returncode == -9
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 8])
+@pytest.mark.parametrize("size", [32, 3000])
+def test_passes_follow_each_other_though_a_block_may_hold_several(
+    small_windows, data, threads, size
+):
+    files, arrays = data
+    chains = [one.shuffle(seed=7, exact=exact) for one, exact in ((files, True), (arrays, False))]
+    for make in (
+        lambda one: one.repeat(7),
+        lambda one: ps.concatenate(one.repeat(2), one, one.repeat(3)),  # It goes back to pass 0.
+        lambda one: one.repeat(2).repeat(3).skip(4000),
+    ):
+        exact, wanted = (make(one).batch(size) for one in chains)
+        for epoch in (0, 2):
+            with exact.with_options(threads=threads).stream(epoch=epoch) as stream:
+                assert_equal_streams(stream, wanted.stream(epoch=epoch))

@@ -61,3 +61,16 @@ def test_an_error_anywhere_reaches_everybody_who_waits(where):
 
 def test_no_pieces_are_done_at_once():
     Together(0, lambda piece: piece, lambda _: None).complete()
+
+
+def test_no_more_pieces_are_begun_than_are_allowed_until_all_are():
+    done = []
+    together = Together(5, lambda piece: piece, done.append, allowed=2)
+    assert not together.allows_all
+    while together.do_next():
+        pass
+    assert done == [0, 1]
+    together.allow_all()
+    assert together.allows_all
+    together.complete()
+    assert done == [0, 1, 2, 3, 4]

@@ -16,7 +16,7 @@ from penstock.core.rows import Context, Rows, RowSet, as_index, bounds, count
 from penstock.memory import format_nbytes
 from penstock.sources.reading.read_blocks import block_rows
 from penstock.stages.base.stage import Stage
-from penstock.stages.shuffle.loading import LoadingRows, Windows
+from penstock.stages.shuffle.loading import LoadingRows, Pass, Windows
 from penstock.stages.shuffle.window_order import RankOrder, ShuffleWindow, WindowOrder
 
 _PIECE_NBYTES = 1 << 22  # What one thread loads at a time.
@@ -84,11 +84,13 @@ class WindowedRows(LoadingRows):
             self.input.read(self.input_rows(rows, context.epoch), out, context)
             return
         windows = context.resources.get(
-            (id(self), context.epoch), lambda: Windows(self, layout, self.piece_rows, context)
+            ("windows", id(self)), lambda: Windows(self, self.piece_rows, context)
         )
-        windows.copy_all(rows, range(first, last + 1), out)
+        mine = Pass(layout, context)
+        windows.copy_all(mine, rows, range(first, last + 1), out)
         size = layout.start_of(last + 1) - layout.start_of(last)
-        windows.load_ahead(last + 1, count(rows) * self.modulus / max(1, size))
+        share = count(rows) * self.modulus / max(1, size)
+        windows.load_ahead(mine, last + 1, share)
 
     def load(
         self, window: ShuffleWindow, rows: slice, columns: slice, block: Block, context: Context
@@ -115,21 +117,22 @@ class WindowedRows(LoadingRows):
         return self.input.reads_apart
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes of the window in use, and of the next one if there is room to look ahead."""
+        """Return the bytes of the window in use, and of the next one, or half of it, if there is room to look ahead."""
         order = self.order(0)
         windows = 1 if ahead < 2 or order.is_whole else 2
         stored = self._stored_rows()
-        one = self.block_nbytes(stored) + _TABLE_NBYTES * max(stored, order.window_rows)
+        own = self.windows_nbytes(stored, self.piece_rows, 1 if windows == 1 else ahead)
+        own += windows * _TABLE_NBYTES * max(stored, order.window_rows)
         beside = 0
         if self.is_varying:
             # The rows of a piece come as they lie in files, are joined, and put in order: so many threads do that.
             piece = self.block_nbytes(min(self.piece_rows, stored))
             beside = 2 * max(1, ahead) * piece
             pieces = -(-stored // self.piece_rows)
-            one += 2 * _PAGE_NBYTES * len(self.fields) * pieces
+            own += windows * 2 * _PAGE_NBYTES * len(self.fields) * pieces
         if self.orders_columns:  # Each thread puts one column in order, by way of a copy.
             beside = max(1, ahead) * stored * max(field.nbytes for field in self.fields)
-        return windows * one + beside + self.input.retained_nbytes(ahead)
+        return own + beside + self.input.retained_nbytes(ahead)
 
     def _stored_rows(self) -> int:
         """Return the most rows of a window in memory."""

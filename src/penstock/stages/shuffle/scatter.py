@@ -5,10 +5,12 @@ falls into. A bucket is as large as a window: it is read at once, and put into o
 order is the same that data in memory would get.
 """
 
+import contextlib
 import copy
 import os
 import tempfile
-from collections.abc import Hashable
+import threading
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +33,7 @@ from penstock.io.local.reader import LocalReader
 from penstock.io.location import Location
 from penstock.memory import format_nbytes
 from penstock.stages.base.stage import Stage
-from penstock.stages.shuffle.loading import LoadingRows, Windows
+from penstock.stages.shuffle.loading import LoadingRows, Pass, Windows
 from penstock.stages.shuffle.together import Together
 from penstock.stages.shuffle.window_order import ShuffleWindow
 
@@ -39,6 +41,7 @@ _BUCKET_NBYTES = 64 << 20
 # Read at once while scattering: large enough that a bucket gets long runs.
 _CHUNK_NBYTES = 16 << 20
 _PIECE_NBYTES = 4 << 20
+_PAUSE = 0.1  # Seconds between two looks whether the stream is being closed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class ScatteredRows(LoadingRows):
         width = max(1, self.row_nbytes)
         self.bucket_rows = max(1, _BUCKET_NBYTES // width)
         self.step_rows = max(1, _CHUNK_NBYTES // width)
+        self.piece_rows = max(1, _PIECE_NBYTES // width)
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows, of which only the wanted ones are written to scratch files."""
@@ -128,28 +132,34 @@ class ScatteredRows(LoadingRows):
         if last - first > 1 or context.budget is None:
             self.input.read(buckets.order.rows(as_index(rows)), out, context)
             return
-        self._scratch(context, buckets).scattering.complete()
-        key = ("buckets", id(self), context.epoch)
-        piece = max(1, _PIECE_NBYTES // max(1, self.row_nbytes))
-        windows = context.resources.get(key, lambda: Windows(self, buckets, piece, context))
-        windows.copy_all(rows, range(first, last + 1), out)
-        windows.load_ahead(last + 1, count(rows) / self.bucket_rows)
+        windows = context.resources.get(
+            ("windows", id(self)), lambda: Windows(self, self.piece_rows, context)
+        )
+        mine = Pass(buckets, context)
+        with self._scratches(context).of(buckets, context, windows) as scratch:
+            if scratch is None:
+                self.input.read(buckets.order.rows(as_index(rows)), out, context)
+                return
+            scratch.scattering.complete()
+            windows.copy_all(mine, rows, range(first, last + 1), out)
+            windows.load_ahead(mine, last + 1, count(rows) / self.bucket_rows)
 
     def load(
         self, window: ShuffleWindow, rows: slice, columns: slice, block: Block, context: Context
     ) -> None:
         """Read rows of a bucket from the scratch files."""
-        scratch = self._scratch(context, self.buckets(context.epoch))
+        scratch = self._scratches(context).current
+        assert scratch is not None
         scratch.read(window.start // self.modulus + rows.start, block)
 
-    def _scratch(self, context: Context, buckets: Buckets) -> "_Scratch":
-        key = ("scratch", id(self), context.epoch)
-        return context.resources.get(key, lambda: _Scratch(self, buckets, context))
+    def _scratches(self, context: Context) -> "_Scratches":
+        return context.resources.get(("scratch", id(self)), lambda: _Scratches(self))
 
     def retained_nbytes(self, ahead: int) -> int:
-        """Return the bytes of a bucket, or two, or of what scattering takes if that is more."""
+        """Return the bytes of a bucket, of one and a half, or two, or of what scattering takes if that is more."""
         rows = min(self.buckets(0).num_rows, self.bucket_rows)
-        buckets = (1 if ahead < 2 else 2) * (self.block_nbytes(rows) + 16 * rows)
+        buckets = self.windows_nbytes(rows, self.piece_rows, ahead)
+        buckets += (1 if ahead < 2 else 2) * 16 * rows
         chunk = self.block_nbytes(min(self.num_rows, self.step_rows))
         scattering = max(1, ahead) * (2 * chunk + self.input.staging_nbytes(self.step_rows))
         return max(buckets, scattering) + self.input.retained_nbytes(ahead)
@@ -196,6 +206,69 @@ class _Chunk:
     """How many rows of the chunk go to each bucket."""
     targets: Index
     """For each bucket, where in the scratch files the first of these rows goes."""
+
+
+class _Scratches:
+    """The scratch files of a stream: those of one pass, however many a `repeat` makes of the rows."""
+
+    def __init__(self, node: ScatteredRows) -> None:
+        self.node = node
+        self.current: _Scratch | None = None
+        self._lock = threading.RLock()  # Not `with self._changed`: Ctrl-C could leave that locked.
+        self._changed = threading.Condition(self._lock)
+        self._epoch = -1
+        self._num_users = 0
+        self._left = -1
+        """The pass whose files were removed last."""
+        self._num_late = 0
+        """How many blocks of it were asked for since."""
+
+    def close(self) -> None:
+        """Let go of the files, which removes them."""
+        if self.current is not None:
+            self.current.close()
+
+    @contextlib.contextmanager
+    def of(
+        self, buckets: Buckets, context: Context, windows: Windows
+    ) -> "Iterator[_Scratch | None]":
+        """Hold on to the files of a pass, in the place of those of the pass before; None for a thread that is late.
+
+        Threads with blocks of the pass before are waited for: they have begun before this one.
+        """
+        if context.epoch not in (self._epoch, self._left):
+            # Without the lock: threads with rows of the pass before may be about to ask for it.
+            windows.end_other_passes(context.epoch)
+        with self._lock:
+            is_late = not self._begin(buckets, context, windows)
+            self._num_users += not is_late
+        if is_late:
+            yield None
+            return
+        try:
+            yield self.current
+        finally:
+            with self._lock:
+                self._num_users -= 1
+                self._changed.notify_all()
+
+    def _begin(self, buckets: Buckets, context: Context, windows: Windows) -> bool:
+        if self._left == context.epoch and self._num_late < context.ahead:
+            self._num_late += 1
+            return False
+        while self._epoch != context.epoch and self._num_users:
+            self._changed.wait(_PAUSE)
+            if context.executor.is_closing:
+                raise StreamClosedError("the stream was closed.")
+        if self._epoch == context.epoch:
+            return True
+        windows.end_other_passes(context.epoch)
+        self.close()
+        self.current = None
+        self._left, self._num_late = self._epoch, 0
+        self.current = _Scratch(self.node, buckets, context)
+        self._epoch = context.epoch
+        return True
 
 
 class _Scratch:

@@ -11,7 +11,8 @@ class Together(Generic[T]):
     """Pieces of work, each begun once and in order, done by whichever threads need the result.
 
     What `begin` returns for a piece is handed to `work`; `finish` is called after the last piece. An error
-    in any of the three ends all of the work: every thread that waits for it gets that error.
+    in any of the three ends all of the work: every thread that waits for it gets that error. No more than `allowed`
+    pieces are begun before `allow_all`, which must come before `complete`.
     """
 
     def __init__(
@@ -20,9 +21,12 @@ class Together(Generic[T]):
         begin: Callable[[int], T],
         work: Callable[[T], None],
         finish: Callable[[], None] | None = None,
+        *,
+        allowed: int | None = None,
     ) -> None:
         """Describe the work; `begin` runs under a lock, for one piece after the other, `work` on many threads."""
         self.num_pieces = num_pieces
+        self._allowed = num_pieces if allowed is None else allowed
         self._begin = begin
         self._work = work
         self._finish = finish
@@ -37,11 +41,20 @@ class Together(Generic[T]):
         """How many pieces are done, or under way."""
         return self._num_begun
 
+    @property
+    def allows_all(self) -> bool:
+        """Whether all pieces may be begun."""
+        return self._allowed == self.num_pieces
+
+    def allow_all(self) -> None:
+        """Let all pieces be begun."""
+        self._allowed = self.num_pieces
+
     def do_next(self) -> bool:
-        """Do the next piece that nobody has begun; return whether there was one."""
+        """Do the next piece that nobody has begun; return whether there was one that is allowed."""
         try:
             with self._lock:
-                if self._num_begun == self.num_pieces or self._error is not None:
+                if self._num_begun >= self._allowed or self._error is not None:
                     return False
                 piece = self._begin(self._num_begun)
                 self._num_begun += 1
