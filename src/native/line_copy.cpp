@@ -114,6 +114,7 @@ struct LineCopy {
       for (int64_t at = 0; at < length; at += 16) {
         const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), v);
+        __asm__ volatile("" : : : "memory");  // Else compilers make a call of memcpy of the loop.
       }
       return;
     }
