@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "buffer.h"
 #include "gather.h"
@@ -10,12 +11,13 @@
 namespace penstock {
 namespace {
 
-void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_object, nb::handle at_object) {
+void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_object, nb::handle at_object,
+            nb::handle rest_object) {
   const Buffer source(source_object, "source", Element::kUint8, 2, Access::kRead);
   const Buffer rows(rows_object, "rows", Element::kInt64, 1, Access::kRead);
   const Buffer out(out_object, "out", Element::kUint8, 3, Access::kWrite);
   const int64_t count = rows.size(0);
-  const Gather job{source.data<const uint8_t>(),
+  Gather job{source.data<const uint8_t>(),
                    source.size(0),
                    source.stride(0),
                    source.size(1),
@@ -26,6 +28,19 @@ void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_obj
                    out.stride(1)};
   check_slots(out, job.row_nbytes);
   if (may_share_memory(source, out)) raise_value_error("out must share no memory with source.");
+  std::optional<Buffer> rest;
+  if (!rest_object.is_none()) {
+    rest.emplace(rest_object, "rest", Element::kUint8, 2, Access::kRead);
+    rest->require_size(1, job.row_nbytes, "source");
+    if (job.source_rows < 2) job.source_stride = rest->stride(0);  // The stride of one row means nothing.
+    if (rest->size(0) > 1 && rest->stride(0) != job.source_stride) {
+      raise_value_error("rest must have rows as far apart as source.");
+    }
+    if (may_share_memory(*rest, out)) raise_value_error("out must share no memory with rest.");
+    job.first_rows = job.source_rows;
+    job.rest = rest->data<const uint8_t>();
+    job.source_rows += rest->size(0);
+  }
 
   Outcome outcome;
   const int64_t slots = job.groups * job.group_rows;
@@ -118,7 +133,7 @@ void gather_spans(nb::handle source_object, nb::handle starts_object, nb::handle
 
 void bind_gather(nb::module_& m) {
   m.def("gather", &gather, nb::arg("source"), nb::arg("rows"), nb::arg("out"), nb::arg("at") = nb::none(),
-        "Copy source[rows[j]] to slot j, or at[j], of out, whose slots are the rows of its groups one after another.");
+        nb::arg("rest") = nb::none(), "Copy source[rows[j]] to slot j, or at[j], of out, whose slots are the rows of its groups one after another.");
   m.def("gather_spans", &gather_spans, nb::arg("source"), nb::arg("starts"), nb::arg("lengths"), nb::arg("out"),
         nb::arg("out_starts"), "Copy lengths[j] bytes from source[starts[j]:] to out[out_starts[j]:], for each j.");
 }

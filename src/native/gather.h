@@ -70,6 +70,17 @@ struct Gather {
   int64_t group_rows;
   int64_t group_stride;
   int64_t slot_stride;
+  // Rows from this one on lie elsewhere, as far apart: `rest` is where the first of them is.
+  int64_t first_rows = INT64_MAX;
+  const uint8_t* rest = nullptr;
+
+  // By numbers: `rest` less the rows before it points nowhere.
+  const uint8_t* place_of(int64_t row) const {
+    const bool is_first = row < first_rows;
+    const auto start = reinterpret_cast<uintptr_t>(is_first ? source : rest);
+    const auto places = static_cast<uint64_t>(row) - (is_first ? 0 : static_cast<uint64_t>(first_rows));
+    return reinterpret_cast<const uint8_t*>(start + places * static_cast<uint64_t>(source_stride));
+  }
 
   int64_t ahead() const { return row_nbytes == 0 ? 0 : std::clamp<int64_t>(kAheadBytes / row_nbytes, 2, kMaxAhead); }
 
@@ -89,8 +100,8 @@ struct Gather {
         const int64_t run = std::min(chunk - at, group_rows - in_group);
         uint8_t* to = out + group * group_stride + in_group * slot_stride;
         for (int64_t i = 0; i < run; ++i, ++at, to += slot_stride) {
-          Copy<kNbytes>::ask(source + row[at + lead] * source_stride, row_nbytes);
-          Copy<kNbytes>::row(to, source + row[at] * source_stride, row_nbytes);
+          Copy<kNbytes>::ask(place_of(row[at + lead]), row_nbytes);
+          Copy<kNbytes>::row(to, place_of(row[at]), row_nbytes);
         }
         in_group += run;
         if (in_group == group_rows) {
@@ -125,8 +136,8 @@ struct Gather {
         }
       }
       for (int64_t i = 0; i < chunk; ++i) {
-        Copy<kNbytes>::ask(source + row[i + lead] * source_stride, row_nbytes);
-        Copy<kNbytes>::row(out + slot[i], source + row[i] * source_stride, row_nbytes);
+        Copy<kNbytes>::ask(place_of(row[i + lead]), row_nbytes);
+        Copy<kNbytes>::row(out + slot[i], place_of(row[i]), row_nbytes);
       }
     }
     return {};

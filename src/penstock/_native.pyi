@@ -57,8 +57,9 @@ def gather(
     rows: npt.NDArray[np.int64],
     out: npt.NDArray[np.uint8],
     at: npt.NDArray[np.int64] | None = None,
+    rest: npt.NDArray[np.uint8] | None = None,
 ) -> None:
-    """Copy `source[rows[j]]` to slot j (or `at[j]`) of `out`, for each j.
+    """Copy `source[rows[j]]` to slot j (or `at[j]`) of `out`, for each j; after its rows come those of `rest`.
 
     `source` is (rows, row_nbytes), with any row stride, and may be read-only. `out` is (groups,
     group_rows, row_nbytes): slot s is `out[s // group_rows, s % group_rows]`. Only the last axes must be

@@ -68,6 +68,43 @@ def test_gather_agrees_with_its_twin_and_writes_nothing_else(job):
     np.testing.assert_array_equal(whole, expected_whole)
 
 
+@given(jobs(), st.integers(0, 100), st.booleans())
+def test_gather_from_two_places_is_that_from_both_together(job, cut, is_apart):
+    source, rows, whole, out, at = job
+    cut = min(cut, len(source))
+    first, rest = source[:cut], source[cut:]
+    if is_apart and first.flags.c_contiguous and rest.flags.c_contiguous:
+        first, rest = first.copy(), rest.copy()
+    start, step = (0, 1) if out.strides[0] > 0 or len(out) == 1 else (None, -1)
+    expected_whole = whole.copy()
+    expected = expected_whole[start::step, : out.shape[1], : out.shape[2]]
+    twins.gather(first, rows, expected, at, rest)
+    _native.gather(first, rows, out, at, rest)
+    np.testing.assert_array_equal(whole, expected_whole)
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (np.zeros((2, 3), np.uint8), "rest must have"),
+        (np.zeros((4, 4), np.uint8)[::2], "rest must have rows as far apart as source"),
+        (np.zeros((2, 4), np.int8), "rest must hold uint8"),
+    ],
+)
+def test_gather_refuses_a_wrong_rest(rest, message):
+    with pytest.raises(ValueError, match=message):
+        _native.gather(SOURCE, ROWS, OUT, None, rest)
+
+
+def test_gather_refuses_a_row_beyond_the_rest_and_an_out_within_it():
+    rest = np.zeros((2, 4), np.uint8)
+    rows = np.array([len(SOURCE) + 2])
+    with pytest.raises(IndexError, match=rf"must be in \[0, {len(SOURCE) + 2}\)"):
+        _native.gather(SOURCE, rows, OUT, None, rest)
+    with pytest.raises(ValueError, match="out must share no memory with rest"):
+        _native.gather(SOURCE, rows[:0], rest.reshape(1, 2, 4), None, rest)
+
+
 @pytest.mark.parametrize("row_nbytes", [4, 400])
 @pytest.mark.parametrize("at", [False, True])
 def test_gather_of_many_rows_is_a_take(row_nbytes, at):

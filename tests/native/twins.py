@@ -77,8 +77,9 @@ def ranks(words):
     return np.array([sum(counts[:end]) for end in range(0, len(counts) + 8, 8)], np.int64)
 
 
-def gather(source, rows, out, at=None):
+def gather(source, rows, out, at=None, rest=None):
     group_rows = out.shape[1]
+    source = source if rest is None else np.concatenate([source, rest])
     for index, row in enumerate(rows):
         slot = index if at is None else at[index]
         out[slot // group_rows, slot % group_rows] = source[row]

@@ -108,6 +108,12 @@ class Block:
             else:
                 sink.copy_from(column, index)
 
+    def gather_from(self, first: "Block", rest: "Block", rows: Index) -> None:
+        """Copy rows of two finished blocks here, of rows of one size, as if `rest` followed `first`."""
+        for sink, column, more in zip(self.sinks, first.columns, rest.columns, strict=True):
+            assert isinstance(sink, Fixed)
+            sink.gather_from(column, more, rows)
+
     def collect_from(self, sources: "Sequence[Block]", owners: Index, rows: Index) -> None:
         """Copy rows of several finished blocks here: row j is row `rows[j]` of block `owners[j]`."""
         for number, sink in enumerate(self.sinks):

@@ -52,10 +52,10 @@ class Fixed:
         groups, places = np.divmod(slots, self.grouped.shape[1])
         return groups, places
 
-    def gather(self, source: Array, rows: Index) -> None:
-        """Copy `source[rows]` here; `source` is uint8 (num_rows, row_nbytes)."""
+    def gather(self, source: Array, rows: Index, rest: Array | None = None) -> None:
+        """Copy `source[rows]` here; it is uint8 (num_rows, row_nbytes), and has the rows of `rest` after its own."""
         if source.shape[1]:
-            _native.gather(source, rows, raw_rows(self.grouped, 2), self.slots)
+            _native.gather(source, rows, raw_rows(self.grouped, 2), self.slots, rest)
 
     def put(self, values: Array, place: int = 0) -> None:
         """Copy an array of rows here, from row `place` on."""
@@ -127,6 +127,19 @@ class Fixed:
             self.put_lengths(
                 np.full(count, full) if column.lengths is None else column.lengths[rows]
             )
+
+    def gather_from(self, first: "Column", rest: "Column", rows: Index) -> None:
+        """Copy rows of two finished columns here, as if `rest` followed `first`."""
+        assert isinstance(first, Fixed)
+        assert isinstance(rest, Fixed)
+        self.gather(raw_rows(first.rows, 1), rows, raw_rows(rest.rows, 1))
+        if self.lengths is not None:
+            full = self.grouped.shape[2]
+            lengths = [
+                np.full(len(one.rows), full) if one.lengths is None else one.lengths
+                for one in (first, rest)
+            ]
+            self.put_lengths(np.concatenate(lengths)[rows])
 
     def reorder(self, rows: Index, allocate: Allocate) -> None:
         """Put row `rows[j]` of a column with a single group at place j, for all its rows."""

@@ -204,7 +204,7 @@ def _two_blocks_ahead(ds: ps.Dataset) -> ps.Dataset:
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize(
-    "kind", ["one", "fields", "wide", "exact", "rank", "shard", "skip", "repeat"]
+    "kind", ["one", "fields", "wide", "exact", "rank", "shard", "skip", "repeat", "batches"]
 )
 def test_a_window_of_which_half_is_loaded_ahead_has_the_same_rows_in_less_memory(
     tmp_path: Path, kind: str, threads: int
@@ -218,6 +218,8 @@ def test_a_window_of_which_half_is_loaded_ahead_has_the_same_rows_in_less_memory
     ds = ps.from_files(tmp_path / "x.npy")
     if kind == "fields":
         ds = ps.from_files({"x": tmp_path / "x.npy", "y": tmp_path / "y.npy"})
+    if kind == "batches":
+        ds = ds.batch(37)  # The last one is shorter.
     ds = ds.shuffle(seed=3, window="16MB", exact=kind == "exact")
     if kind == "shard":
         ds = ds.shard(2, 1)
@@ -225,7 +227,8 @@ def test_a_window_of_which_half_is_loaded_ahead_has_the_same_rows_in_less_memory
         ds = ds.skip(7_000)
     if kind == "repeat":
         ds = ds.repeat(2)
-    ds = ds.batch(48)
+    if kind != "batches":
+        ds = ds.batch(48)
     if kind == "rank":
         ds = ds.distribute(rank=1, world=3, uneven="drop")
     wanted = run(ds.with_options(threads=0))

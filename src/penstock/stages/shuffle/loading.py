@@ -131,6 +131,7 @@ class _Loaded:
         "__weakref__",
         "blocks",
         "first",
+        "is_halved",
         "is_ordered",
         "loading",
         "num_used",
@@ -145,6 +146,7 @@ class _Loaded:
         step: int,
         loading: Together[tuple[slice, slice]],
         *,
+        is_halved: bool,
         is_ordered: bool,
     ) -> None:
         self.window = window
@@ -152,6 +154,8 @@ class _Loaded:
         self.step = step
         """Rows of each block."""
         self.loading = loading
+        self.is_halved = is_halved
+        """Whether its rows, of one size, are in two blocks."""
         self.is_ordered = is_ordered
         """Whether rows lie in the order of their positions by now."""
         self.first = window.stop
@@ -166,6 +170,8 @@ class _Loaded:
             out.copy_from(blocks[0], shifted(positions, -self.window.start))
         elif len(blocks) == 1:
             out.copy_from(blocks[0], self.window.stored(positions))
+        elif self.is_halved:
+            out.gather_from(blocks[0], blocks[1], self.window.stored(positions))
         else:
             out.collect_from(blocks, *np.divmod(self.window.stored(positions), self.step))
 
@@ -367,9 +373,10 @@ class Windows:
         blocks: list[Block | None] = [None] * max(1, -(-window.num_rows // step))
         if not self.node.is_varying:
             blocks[0] = of.context.block(self.node, min(step, window.num_rows))
+        is_halved = not self.node.is_varying and len(blocks) == 2
         is_ordered = self.node.orders_columns and window.is_whole
         loading = self._loading(window, blocks, step, of.context, is_ordered=is_ordered)
-        return _Loaded(window, blocks, step, loading, is_ordered=is_ordered)
+        return _Loaded(window, blocks, step, loading, is_halved=is_halved, is_ordered=is_ordered)
 
     def _could_let_go(self, keys: list[Key]) -> bool:
         """Let go of windows if all their rows are used; return whether their memory is free."""
