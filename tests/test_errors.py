@@ -132,6 +132,18 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"can't stack rows whose shapes differ: field 'value' is ArraySpec\(\(None,\), int64\).\n.*\.padded_batch\(4\)",
     ),
+    "batch of images of any size": (
+        lambda: ps.from_generator(
+            lambda: iter([]), spec=ps.ArraySpec((None, None, 3), "uint8")
+        ).batch(4),
+        ValueError,
+        r"3\), uint8\).\n  bring images to one size: .* size=\(224, 224\).*\n  pad them: \.padded_batch\(4\)",
+    ),
+    "window of ragged rows": (
+        lambda: ps.from_arrays(RAGGED).window(4),
+        ValueError,
+        r"window\(4\) can't stack rows whose shapes differ: .*\n  bring them to one shape: \.map",
+    ),
     "padded_batch of 0": (lambda: ds().padded_batch(0), ValueError, "at least 1, got 0"),
     "padding that does not fit the dtype": (
         lambda: ps.from_arrays(RAGGED).padded_batch(2, padding_values=0.5),

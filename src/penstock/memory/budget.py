@@ -19,7 +19,7 @@ _MOST = 2 << 30  # A pipeline gains nothing from more than this; the rest is lef
 _SHARE = 2
 
 
-def parse_nbytes(size: int | str) -> int:
+def parse_nbytes(size: int | str, *, least: int = 1) -> int:
     """Return a number of bytes from a number or a text such as '512MB' or '1.5 GiB'.
 
     >>> parse_nbytes("512MB"), parse_nbytes("1 KiB"), parse_nbytes(4096)
@@ -33,8 +33,9 @@ def parse_nbytes(size: int | str) -> int:
             raise ValueError(f"a size must look like '512MB' or '2GiB', got {size!r}.")
         size = int(float(match[1]) * _UNITS[match[2].upper()])
     nbytes = int(size.__index__())  # Integers of NumPy are accepted, too.
-    if nbytes < 1:
-        raise ValueError(f"a size must be at least 1 byte, got {nbytes}.")
+    if nbytes < least:
+        unit = "byte" if least == 1 else "bytes"
+        raise ValueError(f"a size must be at least {least} {unit}, got {nbytes}.")
     return nbytes
 
 

@@ -70,6 +70,16 @@ def test_only_rows_that_are_used_are_kept(files):
     assert chosen(rows.skip(990).shuffle().batch(8)).data.nbytes == 10 * 30 * 4
 
 
+def test_a_device_memory_of_nothing_streams():
+    ds = in_memory().shuffle().batch(8)
+    for nothing in (0, "0", "0MB"):
+        residency = chosen(ds, nothing)
+        assert residency.data is None
+        assert "against 0 B of device memory" in residency.why
+    with pytest.raises(ValueError, match="at least 0 bytes, got -1"):
+        chosen(ds, -1)
+
+
 REASONS = {
     "map(<lambda>) calls a function": lambda f: in_memory().map(lambda row: row).batch(8),
     "can only be read forward": lambda f: in_memory().filter(lambda row: True).batch(8),

@@ -65,7 +65,7 @@ def choose(
 ) -> Residency:
     """Return where the data lives: on the device if it fits the declared budget, or half of what is free."""
     counters = Traffic() if traffic is None else traffic
-    declared = None if device_memory is None else parse_nbytes(device_memory)
+    declared = None if device_memory is None else parse_nbytes(device_memory, least=0)
     budget = _share(device) if declared is None else declared
     origin = origin_of(source.node)
     is_in_memory = not isinstance(origin, str) and not origin.rows.grains

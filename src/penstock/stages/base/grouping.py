@@ -1,7 +1,7 @@
 """How rows become batches: a block of batches seen as a block of rows, to read rows into."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -147,7 +147,16 @@ def check_batchable(fields: Sequence[Field], names: Sequence[str], call: str) ->
     """Raise if rows differ in shape, so that they can't be stacked."""
     for field, name in zip(fields, names, strict=True):
         if None in field.spec.shape:
-            raise ValueError(
-                f"{call} can't stack rows whose shapes differ: field {name!r} is {field.spec}.\n"
-                f"  pad them: .padded_{call}\n  or, for batches of batches: batch(..., drop_remainder=True)"
-            )
+            text = f"{call} can't stack rows whose shapes differ: field {name!r} is {field.spec}."
+            raise ValueError("\n".join([text, *_cures(field.spec, call)]))
+
+
+def _cures(spec: ArraySpec, call: str) -> Iterator[str]:
+    """Yield what brings rows to one shape."""
+    if spec.dtype == np.uint8 and spec.shape[:2] == (None, None) and spec.shape[2:] in ((1,), (3,)):
+        yield "  bring images to one size: ps.from_files(..., size=(224, 224)), ps.ImageFeature((224, 224))"
+    if call.startswith("batch("):
+        yield f"  pad them: .padded_{call}"
+    else:
+        yield "  bring them to one shape: .map(...)"
+    yield "  or, for batches of batches: batch(..., drop_remainder=True)"
