@@ -18,14 +18,14 @@ void gather(nb::handle source_object, nb::handle rows_object, nb::handle out_obj
   const Buffer out(out_object, "out", Element::kUint8, 3, Access::kWrite);
   const int64_t count = rows.size(0);
   Gather job{source.data<const uint8_t>(),
-                   source.size(0),
-                   source.stride(0),
-                   source.size(1),
-                   out.data<uint8_t>(),
-                   out.size(0),
-                   out.size(1),
-                   out.stride(0),
-                   out.stride(1)};
+             source.size(0),
+             source.stride(0),
+             source.size(1),
+             out.data<uint8_t>(),
+             out.size(0),
+             out.size(1),
+             out.stride(0),
+             out.stride(1)};
   check_slots(out, job.row_nbytes);
   if (may_share_memory(source, out)) raise_value_error("out must share no memory with source.");
   std::optional<Buffer> rest;
@@ -133,7 +133,8 @@ void gather_spans(nb::handle source_object, nb::handle starts_object, nb::handle
 
 void bind_gather(nb::module_& m) {
   m.def("gather", &gather, nb::arg("source"), nb::arg("rows"), nb::arg("out"), nb::arg("at") = nb::none(),
-        nb::arg("rest") = nb::none(), "Copy source[rows[j]] to slot j, or at[j], of out, whose slots are the rows of its groups one after another.");
+        nb::arg("rest") = nb::none(),
+        "Copy source[rows[j]] to slot j, or at[j], of out, whose slots are the rows of its groups one after another.");
   m.def("gather_spans", &gather_spans, nb::arg("source"), nb::arg("starts"), nb::arg("lengths"), nb::arg("out"),
         nb::arg("out_starts"), "Copy lengths[j] bytes from source[starts[j]:] to out[out_starts[j]:], for each j.");
 }
