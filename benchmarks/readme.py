@@ -1,7 +1,8 @@
 """Writes what was measured into the documents: `python benchmarks/readme.py bench.json [more.json ...]`.
 
 The files are what `run.py --json` wrote. docs/measured.md gets a table of every case; the README gets its own part,
-between two marks, from the same figures. So no figure there was typed by hand.
+between two marks, from the same figures. So no figure there was typed by hand. Cases that are not in the files stay as
+they are: each has the ratios of one run, whichever that was.
 """
 
 from __future__ import annotations
@@ -69,20 +70,22 @@ def main() -> int:
         cases |= {case["name"]: case for case in report["cases"]}
     missing = [name for name in SHOWN if name not in cases]
     if missing:
-        print(f"not measured, and so not in the README: {' '.join(missing)}", file=sys.stderr)
-    (ROOT / "docs" / "measured.md").write_text(_document(cases, machine))
+        print(f"not measured, and so left as they are: {' '.join(missing)}", file=sys.stderr)
+    document = ROOT / "docs" / "measured.md"
+    document.write_text(_document(cases, machine, document.read_text()))
     readme = ROOT / "README.md"
     text = readme.read_text()
-    part = f"{BEGIN}\n{_part(cases)}\n{END}"
-    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    if not pattern.search(text):
+    pattern = re.compile(f"{re.escape(BEGIN)}\n(.*?)\n{re.escape(END)}", re.DOTALL)
+    before = pattern.search(text)
+    if before is None:
         print(f"README.md has no part between {BEGIN} and {END}", file=sys.stderr)
         return 1
+    part = f"{BEGIN}\n{_part(cases, before[1])}\n{END}"
     readme.write_text(pattern.sub(lambda _: part, text))
     return 0
 
 
-def _document(cases: dict[str, dict], machine: dict) -> str:
+def _document(cases: dict[str, dict], machine: dict, before: str) -> str:
     lines = [
         "# Measured",
         "",
@@ -93,15 +96,21 @@ def _document(cases: dict[str, dict], machine: dict) -> str:
         "[How each is used](../benchmarks/README.md).",
         "",
     ]
-    for case in cases.values():
-        lines += [f"## {case['name']}: {case['title']}", "", *_table(case), ""]
-        for bar in case["bars"]:
-            if bar["value"] is not None:
-                lines.append(
-                    f"- {bar['text']}: {bar['value']:.3g}, {'met' if bar['met'] else '**not met**'}"
-                )
-        lines.append("")
+    sections = dict(
+        re.findall(r"^(?=## (\S+): )(.*?)(?=^## |\Z)", before, re.DOTALL | re.MULTILINE)
+    )
+    sections |= {name: _section(case) for name, case in cases.items()}
+    lines += sections.values()
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _section(case: dict) -> str:
+    lines = [f"## {case['name']}: {case['title']}", "", *_table(case), ""]
+    for bar in case["bars"]:
+        if bar["value"] is not None:
+            verdict = "met" if bar["met"] else "**not met**"
+            lines.append(f"- {bar['text']}: {bar['value']:.3g}, {verdict}")
+    return "\n".join([*lines, ""])
 
 
 def _table(case: dict) -> list[str]:
@@ -115,14 +124,18 @@ def _table(case: dict) -> list[str]:
     return rows
 
 
-def _part(cases: dict[str, dict]) -> str:
-    lines: list[str] = []
+def _part(cases: dict[str, dict], before: str) -> str:
+    head = "| | penstock | times as fast as |"
+    lines = [before.partition(head)[0].rstrip(), ""]
     if "w1" in cases:
-        lines += [f"**{cases['w1']['title']}**", "", *_table(cases["w1"]), ""]
-    lines += ["| | penstock | times as fast as |", "|---|---|---|"]
+        lines = [f"**{cases['w1']['title']}**", "", *_table(cases["w1"]), ""]
+    lines += [head, "|---|---|---|"]
     for name in SHOWN:
         case = cases.get(name)
-        if case is None or "best" not in case["contenders"].get("penstock", {}):
+        if case is None:
+            lines += re.findall(rf"^\| `{re.escape(name)}`: .*$", before, re.MULTILINE)
+            continue
+        if "best" not in case["contenders"].get("penstock", {}):
             continue
         own = quantity(case["contenders"]["penstock"]["best"], case["unit"])
         lines.append(f"| `{name}`: {case['title']} | {own} | {_ratios(case)} |")

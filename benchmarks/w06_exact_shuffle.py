@@ -40,8 +40,8 @@ CASES = (
         ),
         bars=(
             # The workload was measured without a cgroup; in one, dd reuses its pages and is far faster.
-            times_as_fast(0.15, "dd, no limit"),
-            times_as_fast(0.15, "dd"),
+            times_as_fast(0.2, "dd, no limit"),
+            times_as_fast(0.2, "dd"),
             fact_within(
                 "label_spread",
                 "the label mix of a batch spreads at most 1.1x as much as in uniform draws",
