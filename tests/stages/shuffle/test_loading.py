@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,42 @@ def test_a_thread_that_is_late_reads_rows_of_a_window_whose_room_was_taken(
             assert_same([batch], [wanted[number]])
     assert was_late.is_set()
     assert went_on.is_set()
+
+
+@pytest.mark.parametrize("ahead", [2, 6])
+@pytest.mark.parametrize("tail", ["repeat", "rank", "plain"])
+@pytest.mark.parametrize("kind", ["windows", "texts", "exact"])
+def test_threads_may_be_as_late_as_they_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tail: str, ahead: int
+) -> None:
+    num_rows = 20_000
+    if kind == "texts":
+        ps.from_arrays([f"{row:05}" * (row % 30) for row in range(num_rows)]).write(tmp_path / "x")
+        ds = ps.from_files(tmp_path / "x")
+    else:
+        np.save(tmp_path / "x.npy", np.arange(num_rows * 100, dtype="f4").reshape(num_rows, 100))
+        ds = ps.from_files(tmp_path / "x.npy")
+    ds = ds.shuffle(seed=3, window="1MB", exact=kind == "exact")
+    ds = (ds.repeat(3) if tail == "repeat" else ds).batch(48)
+    if tail == "rank":
+        ds = ds.distribute(rank=1, world=3, uneven="drop")
+    wanted = run(ds.with_options(threads=0))
+    ds = ds.with_options(threads=4)
+    whole = make_plan(ds.node, ds.options)
+    choice = next(one for one in whole.choices if one.ahead <= ahead)
+    small = ds.with_options(memory=chosen_nbytes(whole.node, whole.flow, choice))
+    chance = random.Random(0)
+    copy_all = loading.Windows.copy_all
+
+    def late(*arguments: Any) -> None:
+        if chance.random() < 0.3:
+            threading.Event().wait(0.03 * chance.random())  # As on a busy machine.
+        copy_all(*arguments)
+
+    monkeypatch.setattr(loading, "_PATIENCE", 0.0)
+    monkeypatch.setattr(loading.Windows, "copy_all", late)
+    with small.stream() as stream:
+        for number, batch in enumerate(stream):
+            assert_same([batch], [wanted[number]])
+        assert number == len(wanted) - 1
+        assert stream.report().peak_nbytes <= stream.report().budget_nbytes
