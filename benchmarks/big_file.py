@@ -133,7 +133,7 @@ def _random_reads(directory: Path) -> Round:
 def random_reads(memory: int) -> Contender:
     return Contender(
         "random reads",
-        "what the disk gives: 64 KB each past the page cache, 64 at a time, nothing done with them",
+        "64 KB each past the page cache, by 64 threads of Python, nothing done with them",
         _random_reads,
         memory=memory,
     )

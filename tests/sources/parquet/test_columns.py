@@ -98,7 +98,7 @@ def test_every_dtype_and_row_group_comes_back(data: st.DataObject, group_rows: i
 
 
 @pytest.mark.parametrize("most", [0, 4_000, 1 << 21])
-@pytest.mark.parametrize("group_rows", [7, 300, 5_000])
+@pytest.mark.parametrize("group_rows", [23, 300, 5_000])
 def test_columns_read_together_and_alone_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int, most: int
 ) -> None:
