@@ -276,7 +276,7 @@ CASES = (
                 _pyarrow_json,
             ),
         ),
-        bars=(times_as_fast(0.8, "pyarrow"),),
+        bars=(times_as_fast(1.0, "pyarrow"),),
     ),
     *map(_text_case, LINES),
 )

@@ -256,12 +256,7 @@ def test_passes_of_a_repeat_take_the_room_of_those_before(
     tmp_path: Path, kind: str, threads: int, ahead: int
 ) -> None:
     num_rows, num_passes, window_nbytes = 30_000, 5, "1MB"
-    if kind == "texts":
-        ps.from_arrays([f"{row:05}" * (row % 30) for row in range(num_rows)]).write(tmp_path / "x")
-        ds = ps.from_files(tmp_path / "x")
-    else:
-        np.save(tmp_path / "x.npy", np.arange(num_rows * 100, dtype="f4").reshape(num_rows, 100))
-        ds = ps.from_files(tmp_path / "x.npy")
+    ds = _stored(tmp_path, num_rows, are_texts=kind == "texts")
     if kind == "one window":
         window_nbytes = "64MB"
     if kind == "mapped":
@@ -282,6 +277,15 @@ def test_passes_of_a_repeat_take_the_room_of_those_before(
         assert number == len(wanted) - 1
         report = stream.report()
     assert report.peak_nbytes <= report.budget_nbytes
+
+
+def _stored(folder: Path, num_rows: int, *, are_texts: bool) -> ps.Dataset:
+    """Return rows of a file: of one size, or texts of any length."""
+    if are_texts:
+        ps.from_arrays([f"{row:05}" * (row % 30) for row in range(num_rows)]).write(folder / "x")
+        return ps.from_files(folder / "x")
+    np.save(folder / "x.npy", np.arange(num_rows * 100, dtype="f4").reshape(num_rows, 100))
+    return ps.from_files(folder / "x.npy")
 
 
 def _open_under(folder: Path) -> list[str]:
@@ -331,12 +335,7 @@ def test_threads_may_be_as_late_as_they_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tail: str, ahead: int
 ) -> None:
     num_rows = 20_000
-    if kind == "texts":
-        ps.from_arrays([f"{row:05}" * (row % 30) for row in range(num_rows)]).write(tmp_path / "x")
-        ds = ps.from_files(tmp_path / "x")
-    else:
-        np.save(tmp_path / "x.npy", np.arange(num_rows * 100, dtype="f4").reshape(num_rows, 100))
-        ds = ps.from_files(tmp_path / "x.npy")
+    ds = _stored(tmp_path, num_rows, are_texts=kind == "texts")
     ds = ds.shuffle(seed=3, window="1MB", exact=kind == "exact")
     ds = (ds.repeat(3) if tail == "repeat" else ds).batch(48)
     if tail == "rank":
