@@ -74,7 +74,7 @@ struct Gather {
   int64_t first_rows = INT64_MAX;
   const uint8_t* rest = nullptr;
 
-  // By numbers: `rest` less the rows before it points nowhere.
+  // By numbers: strides may be negative.
   const uint8_t* place_of(int64_t row) const {
     const bool is_first = row < first_rows;
     const auto start = reinterpret_cast<uintptr_t>(is_first ? source : rest);

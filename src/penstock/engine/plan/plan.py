@@ -89,8 +89,8 @@ def make_plan(node: Node, options: Options) -> Plan:
     full = _ahead(options, node, largest, threads)
     powers = (largest // _LEAST_BLOCK).bit_length()
     sizes = [largest >> power for power in range(powers)]
-    # First fewer blocks ahead, then smaller blocks, then one at a time, which also holds one window of a
-    # shuffle instead of two. The order of the rows must never depend on this choice.
+    # First fewer blocks ahead (two also hold one window of a shuffle and a half instead of two), then smaller blocks,
+    # then one at a time, which also holds one window. The order of the rows must never depend on this choice.
     pairs = [(ahead, largest) for ahead in range(full, 1, -1)]
     pairs += [(min(full, 2), size) for size in sizes if size >= _SMALL_BLOCK]
     pairs += [(min(full, 1), size) for size in sizes]
