@@ -122,7 +122,9 @@ __attribute__((always_inline)) inline void join(const uint8_t* const* rows, int6
   const double before = static_cast<double>(running.count);
   const double share = static_cast<double>(count) / (before + static_cast<double>(count));
   const double delta = found.mean - running.mean[at];
-  running.mean[at] += delta * share;
+  // Infinity less infinity is not a number, but the mean with an infinity is that one, unless there are both.
+  const bool is_infinite = std::isinf(found.mean) || std::isinf(running.mean[at]);
+  running.mean[at] += is_infinite ? found.mean : delta * share;
   running.squares[at] += found.squares + delta * delta * (before * share);
   if (low != low || low < running.low[at]) running.low[at] = low;
   if (high != high || high > running.high[at]) running.high[at] = high;

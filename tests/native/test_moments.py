@@ -101,6 +101,34 @@ def test_nan_and_infinity_are_those_of_numpy(kind, width):
             np.testing.assert_array_equal(np.isnan(state.squares), np.isnan(mine.var(0)))
 
 
+INFINITE = {
+    "in a later block": [1, 1, np.inf, 1],
+    "in the first block": [np.inf, 1, 1, 1],
+    "in every block": [np.inf, np.inf, np.inf, np.inf],
+    "below": [1, -np.inf, 1, -np.inf],
+    "both ways, in one block": [1, 1, np.inf, -np.inf],
+    "both ways, in two": [np.inf, 1, -np.inf, 1],
+    "with a nan": [np.inf, 1, np.nan, 1],
+}
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("width", [1, 5, 16])
+@pytest.mark.parametrize("case", INFINITE)
+def test_the_mean_with_an_infinity_is_that_of_numpy_however_rows_are_cut(case, kind, width):
+    rows = np.repeat(np.array(INFINITE[case], kind)[:, None], width, axis=1)
+    with np.errstate(invalid="ignore"):
+        mean, variance = rows.astype("f8").mean(0), rows.astype("f8").var(0)
+    for step in (1, 2, 4):
+        state = State(kind, width)
+        for start in range(0, 4, step):
+            state.add(np.ascontiguousarray(rows[None, start : start + step]))
+        np.testing.assert_array_equal(state.mean, mean)
+        np.testing.assert_array_equal(np.isnan(state.squares), np.isnan(variance))
+        np.testing.assert_array_equal(state.low, rows.min(0))
+        np.testing.assert_array_equal(state.high, rows.max(0))
+
+
 def test_every_half_is_what_numpy_says():
     bits = np.arange(1 << 16, dtype=np.uint16)
     halves = bits.view("f2")
