@@ -21,6 +21,7 @@ from penstock.stages.split.dealing import deal_of
 from penstock.stages.split.marking import marks_by_class, marks_by_group
 
 RNG = np.random.default_rng(0)
+RNG_OF_GROUPS = np.random.default_rng(1)
 LABELS = RNG.choice(4, 403, p=[0.6, 0.3, 0.09, 0.01])
 KINDS: dict[str, Any] = {
     "int64": LABELS,
@@ -162,6 +163,46 @@ def test_with_as_many_groups_as_parts_none_is_without(sizes: list[int], seed: in
             found = [marks.size(part) for part in range(deal.num_parts)]
             assert 0 not in found
             assert sum(found) == len(labels)
+
+
+def sizes_of_parts(sizes: Any, shares: list[float], seed: int) -> list[int]:
+    classes = Classes(lambda nbytes: None)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    classes.add(column(labels), len(labels), "by")
+    deal = deal_of(shares, seed)
+    marks = marks_by_group(deal, classes, 1 << 40)
+    return [marks.size(part) for part in range(deal.num_parts)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_few_large_groups_are_dealt_as_near_to_the_shares_as_an_order_of_them_allows(
+    seed: int,
+) -> None:
+    # One order after the other: with the large group at its end, the second part would have half of the rows.
+    assert sizes_of_parts([50, 10, 10, 10, 10, 10], [0.9], seed) == [90, 10]
+    sizes = RNG_OF_GROUPS.integers(1, 1000, 12)
+    found = sizes_of_parts(sizes, [0.7, 0.15], seed)
+    for part, share in zip(found, (0.7, 0.15, 0.15), strict=True):
+        assert abs(part / sizes.sum() - share) < 0.1 * share
+
+
+def test_a_group_larger_than_a_share_goes_to_the_part_where_it_does_least_harm() -> None:
+    for seed in range(10):
+        assert max(sizes_of_parts([600, *[1] * 400], [0.5], seed)) <= 620
+        assert sizes_of_parts([900, 800, 30, 20, 10], [0.8], seed) == [1700, 60]
+
+
+def test_small_groups_are_dealt_by_one_order_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Golden: who is in which part is part of the interface."""
+    monkeypatch.setattr("penstock.stages.split.marking._MOST_ORDERS", 1)
+    patients = np.arange(4000) % 400
+    ds = ps.from_arrays((np.arange(4000), patients))
+    alone = [rows_of(one) for one in ds.split(0.8, 0.1, by=1, seed=7)]
+    monkeypatch.undo()
+    parts = [rows_of(one) for one in ds.split(0.8, 0.1, by=1, seed=7)]
+    assert parts == alone
+    assert [len(one) for one in parts] == [3200, 400, 400]
+    assert sorted({int(patients[row]) for row in parts[2]})[:8] == [20, 24, 33, 34, 39, 41, 45, 65]
 
 
 class TestStratified(StageConformance):

@@ -14,6 +14,10 @@ from penstock.stages.base.classes import Classes
 from penstock.stages.split.dealing import Deal
 
 _UNBOUNDED = 1 << 62
+_NEAR = 0.1  # A part of whole groups that is this much of its share away from it is near enough.
+_MOST_ORDERS = 256  # Of groups, in search of one whose parts are nearer.
+_FEWEST_ORDERS = 8  # Where there are so many groups that each order takes a while.
+_MOST_PLACED = 1 << 20  # Groups of all orders together.
 
 
 class Marks:
@@ -108,9 +112,38 @@ def marks_by_group(deal: Deal, classes: Classes, budget: int) -> Marks:
         raise ValueError(
             f"split needs a group for each of {deal.num_parts} parts, and by= finds {len(counts)}."
         )
-    order = deal.order(len(counts), 3).rows(np.arange(len(counts)))
+    owners = _owners_of_groups(deal, counts)
+    marking = _Marking(deal.num_parts, classes.num_rows)
+    for piece in classes.pieces():
+        marking.add(owners[piece])
+    return marking.finish(budget)
+
+
+def _owners_of_groups(deal: Deal, counts: Index) -> Index:
+    """Return the part that each group belongs to: a random order of groups, cut where the shares end.
+
+    Of a few large groups, an order may leave a part with far too many rows, or too few. Then the nearest of several
+    orders is taken. Where groups are small, the first one does.
+    """
+    wanted = np.maximum(1, np.diff(deal.cuts(int(counts.sum()))))
+    most = min(_MOST_ORDERS, max(_FEWEST_ORDERS, _MOST_PLACED // len(counts)))
+    nearest, found = np.inf, np.zeros(len(counts), np.int64)
+    for number in range(most):
+        owners = _cut(
+            deal, counts, deal.order(len(counts), 3 + number).rows(np.arange(len(counts)))
+        )
+        away = np.abs(np.bincount(owners, counts, deal.num_parts) - wanted) / wanted
+        if away.max() < nearest:
+            nearest, found = away.max(), owners
+        if number == 0 and nearest <= _NEAR:
+            break
+    return found
+
+
+def _cut(deal: Deal, counts: Index, order: Index) -> Index:
+    """Return the part that each group belongs to, if groups in this order are cut where the shares end."""
     middles = np.cumsum(counts[order]) - counts[order] / 2
-    cuts = np.searchsorted(middles, deal.cuts(classes.num_rows)[1:-1])
+    cuts = np.searchsorted(middles, deal.cuts(int(counts.sum()))[1:-1])
     # Each part has a group at least.
     numbers = np.arange(1, deal.num_parts)
     for number in numbers:
@@ -119,10 +152,7 @@ def marks_by_group(deal: Deal, classes: Classes, budget: int) -> Marks:
     cuts = np.minimum(cuts, len(counts) - (deal.num_parts - numbers))
     owners = np.empty(len(counts), np.int64)
     owners[order] = np.searchsorted(cuts, np.arange(len(counts)), side="right")
-    marking = _Marking(deal.num_parts, classes.num_rows)
-    for piece in classes.pieces():
-        marking.add(owners[piece])
-    return marking.finish(budget)
+    return owners
 
 
 class _Marking:
