@@ -2,6 +2,8 @@
 
 import gc
 import json
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -180,6 +182,36 @@ def test_iterators_left_half_way_end_their_threads_at_once(make, kind):
         assert not our_threads()
     finally:
         gc.enable()
+
+
+def test_an_error_in_the_loop_ends_the_stream_and_its_threads(make):
+    batches = iter(make(dataset(1)))
+    next(batches)
+    with pytest.raises(KeyError, match="mine"):
+        batches.throw(KeyError("mine"))
+    assert not our_threads()
+
+
+LEFT_OPEN = """
+import numpy as np
+import penstock as ps
+
+ds = ps.from_arrays(np.arange(10_000, dtype="float32")).map(lambda x: x + 1).with_options(processes=0).batch(4)
+batches = iter(ds.to_{framework}())
+next(batches)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", FEEDS)
+def test_an_iteration_that_is_open_when_the_interpreter_ends_ends_without_a_word(framework):
+    """In a notebook or at a prompt, where it is left half way."""
+    script = LEFT_OPEN.replace("{framework}", framework)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0
+    assert "Exception ignored" not in ended.stderr
 
 
 def our_threads():

@@ -1,9 +1,10 @@
 """What every feed has, and the feed for frameworks that iterate over it: each `iter` is the next epoch."""
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -218,8 +219,14 @@ class EpochFeed(Feed):
         return self._begin()
 
     @contextlib.contextmanager
-    def _reading(self, stream: S, begin: State) -> Iterator[S]:
-        """Read from a stream, and close it however that ends."""
+    def _reading(
+        self, stream: S, begin: State, *, is_exiting: Callable[[], bool] = sys.is_finalizing
+    ) -> Iterator[S]:
+        """Read from a stream, and close it however that ends.
+
+        What is still open when the interpreter ends is thrown away after the names of modules are, so that nothing can
+        be called; its threads have ended by then. (`is_exiting` is an argument since it is such a name.)
+        """
         self._stream = stream
         self._open.add(stream)
         # With a batch under way, the stream stands after it, and the consumer before.
@@ -227,10 +234,13 @@ class EpochFeed(Feed):
         if self._recent is not None:
             self._recent.append(begin)
         try:
-            with stream:
-                yield stream
+            yield stream
         finally:
-            self._open.discard(stream)
+            try:
+                if not is_exiting():
+                    stream.close()
+            finally:
+                self._open.discard(stream)
 
     def _note(self, stream: Stream, position: State) -> None:
         if stream is self._stream:
