@@ -112,6 +112,23 @@ def test_zarr_stores_are_found_in_a_folder_and_by_a_pattern(store: Store) -> Non
             ps.from_files(f"s3://bucket/{name}", storage_options=store.options)
 
 
+def test_a_glob_over_folders_notices_one_that_is_not_finished(store: Store) -> None:
+    for day in range(3):
+        ps.from_arrays({"x": np.arange(10 * day, 10 * day + 10)}).write(f"s3://bucket/days/{day}")
+    patterns = ("days/*/x-*.npy", "days/**/x-*.npy", "da*/[012]/x-00000.npy", "days/2/*.npy")
+    for pattern in patterns:
+        found = ps.from_files(f"s3://bucket/{pattern}")
+        assert [int(one) for one in run(found)][-1] == 29
+    store.put("days/2/.unfinished.jsonl", b"{}")
+    # Both: a kill came right after the manifest, and all is there.
+    assert len(ps.from_files("s3://bucket/days/*/x-*.npy")) == 30
+    store.client.delete_object(Bucket="bucket", Key="days/2/manifest.json")
+    for pattern in patterns:
+        with pytest.raises(ps.DataError, match=r"days/2: this folder was never finished"):
+            ps.from_files(f"s3://bucket/{pattern}")
+    assert len(ps.from_files("s3://bucket/days/[01]/x-*.npy")) == 20
+
+
 def test_a_flow_is_written_too(store: Store) -> None:
     def count() -> Iterator[int]:
         yield from range(50)

@@ -86,7 +86,7 @@ async def _list_objects(
     path = session.strip(url)
     if _is_glob(url):
         found = await _ask(session, url, policy, "glob", path, detail=True)
-        await _check_folder(session, url, policy)
+        await _check_folders(session, url, found, policy)
         return await _locate_all(session, found.values(), policy)
     info = await _ask(session, url, policy, "info", path)
     if info["type"] != "directory":
@@ -138,11 +138,26 @@ async def _store(session: Session, url: str, policy: RetryPolicy) -> Location:
     return Location(url, 0, is_directory=True)
 
 
-async def _check_folder(session: Session, pattern: str, policy: RetryPolicy) -> None:
-    """Raise if a pattern's folder was not written to its end, or if there is no bucket: `glob` takes it for empty."""
-    folder = pattern.rpartition("/")[0]
-    while _is_glob(folder):
-        folder = folder.rpartition("/")[0]
+async def _check_folders(
+    session: Session, pattern: str, found: Iterable[str], policy: RetryPolicy
+) -> None:
+    """Raise if a folder with something found was not written to its end, or if there is no bucket.
+
+    (`glob` takes a bucket that is not there for an empty one.)
+    """
+    fixed = pattern.rpartition("/")[0]
+    while _is_glob(fixed):
+        fixed = fixed.rpartition("/")[0]
+    unstrip = session.fs.unstrip_protocol
+    folders = {str(unstrip(str(name).rpartition("/")[0])) for name in found} - {fixed}
+
+    def look(folder: str) -> Any:
+        return lambda: _check_folder(session, pattern, folder, policy)
+
+    await gather_limited([look(one) for one in (fixed, *sorted(folders))], limit=_MAX_CONCURRENT)
+
+
+async def _check_folder(session: Session, pattern: str, folder: str, policy: RetryPolicy) -> None:
     is_begun = await _is_there(session, pattern, policy, f"{folder}/{UNFINISHED}")
     if is_begun and not await _is_there(session, pattern, policy, f"{folder}/{WHOLE}"):
         raise _unfinished(folder)
