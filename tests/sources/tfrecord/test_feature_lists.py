@@ -11,7 +11,7 @@ from tests.sources.conformance import SourceConformance
 
 import penstock as ps
 from penstock.memory import allocate_plain
-from penstock.sources.tfrecord.feature_lists import SequenceLists
+from penstock.sources.tfrecord.feature_lists import SequenceLists, lists_words
 
 COUNT = 25
 
@@ -154,8 +154,14 @@ BAD = {
     "an empty step": (sequence({}, {"x": [tf.train.Feature()]}), "got 0 of them in step 0"),
     "another kind": (sequence({}, {"x": [ints([1, 2, 3])]}), "must be a list of floats, got ints"),
     "two kinds": (sequence({}, {"x": [floats([1, 2, 3]), ints([1, 2, 3])]}), "steps of one kind"),
-    "no list": (sequence({}, {"y": []}), "is missing; allow_missing=True"),
-    "no lists": (sequence({"x": floats([1, 2, 3])}, {}), "is missing; allow_missing=True"),
+    "no list": (
+        sequence({}, {"y": [], "a": [ints([1])]}),
+        r"is missing; allow_missing=True.*The record has 'a', 'y'\.",
+    ),
+    "no lists": (
+        sequence({"x": floats([1, 2, 3])}, {}),
+        "is missing; allow_missing=True.*The record has no feature lists: FixedFeature and VarFeature",
+    ),
     "no message": (b"\x12\xff\xff\xff\x0f", r"must be a tf\.train\.(Sequence)?Example"),
     "cut off": (record(4)[:-3], r"must be a tf\.train\.(Sequence)?Example"),
 }
@@ -184,6 +190,17 @@ def test_bad_records_are_named_or_skipped(tmp_path, name, index):
         next(stream)
         state = json.loads(json.dumps(stream.state()))
     assert len(run(skipping, state=state)) == 2
+
+
+def test_the_lists_of_a_record_are_named_as_far_as_they_can_be_read():
+    many = sequence({"id": ints([1])}, {f"list {i:02d}": [] for i in range(12)})
+    assert lists_words(many).endswith("'list 08', 'list 09' and more.")
+    assert lists_words(np.frombuffer(many, np.uint8)) == lists_words(many)
+    assert lists_words(b"").startswith(" The record has no feature lists")
+    assert lists_words(b"\x08\x01") == ""  # A number, where a message should be.
+    assert lists_words(b"\x12\x05\x0a\x03\x0a\x01\xff") == ""  # A name that is no text.
+    for end in range(1, len(many)):
+        lists_words(many[:end])  # Whatever was cut off.
 
 
 def test_lists_may_be_missing_if_that_is_said(tmp_path):

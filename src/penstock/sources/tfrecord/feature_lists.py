@@ -1,7 +1,7 @@
 """The feature lists of tf.train.SequenceExamples, as columns: a row is as long as its record has steps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ from penstock.memory import Allocate
 from penstock.sources.tfrecord.codec import ExampleCodec, describe_fault
 from penstock.sources.tfrecord.features import SequenceFeature, VarFeature, dtype_name, fixed_shape
 
+_MOST_NAMED = 10  # Lists of a record, in a message.
+_FIRST_TAG = 0x0A  # Of a record, its context; of its lists, an entry; of an entry, its name.
+_LISTS_TAG = 0x12
 _NO_SEQUENCE = (
     "the record must be a tf.train.SequenceExample whose lists have steps of one kind, and is not; "
     "read other records with raw=True."
@@ -27,6 +30,8 @@ class ListFault:
     record: int
     feature: int
     problem: str
+    is_missing: bool = False
+    """Whether the record has no such list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class SequenceLists:
             assert parts is not None
             one = Steps(tuple(parts[:-1]), np.maximum(steps[:, number], 0), counts[number])
             for record, problem in self._wrong(number, steps[:, number], one):
-                faults.setdefault(record, ListFault(record, number, problem))
+                is_missing = bool(steps[record, number] == -1)
+                faults.setdefault(record, ListFault(record, number, problem, is_missing))
             lists.append(one)
         return lists, [faults[record] for record in sorted(faults)]
 
@@ -187,9 +193,9 @@ def has_lists(record: Any) -> bool:
     data, at = bytes(record), 0
     while at < len(data):
         tag, at = _varint(data, at)
-        if tag == 0x12:
+        if tag == _LISTS_TAG:
             return True
-        if tag != 0x0A:  # Neither a context nor lists: it is something else.
+        if tag != _FIRST_TAG:  # Neither a context nor lists: it is something else.
             return False
         length, at = _varint(data, at)
         at += length
@@ -205,3 +211,35 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     return value, at
+
+
+def lists_words(record: Any) -> str:
+    """Return which feature lists a record has, for messages; '' if it can't be read."""
+    try:
+        names = sorted(
+            name.decode()
+            for lists in _parts(bytes(record), _LISTS_TAG)
+            for entry in _parts(lists, _FIRST_TAG)
+            for name in _parts(entry, _FIRST_TAG)
+        )
+    except ValueError:  # It is cut off, or a name is no UTF-8.
+        return ""
+    if not names:
+        return " The record has no feature lists: FixedFeature and VarFeature read those of a tf.train.Example."
+    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
+    return f" The record has {shown}{' and more' if len(names) > _MOST_NAMED else ''}."
+
+
+def _parts(message: bytes, wanted: int) -> Iterator[bytes]:
+    """Yield the messages or texts with one tag of a protobuf message; raise ValueError where it can't be read."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        size, at = _varint(message, at)
+        if tag & 7 != 2 or at + size > len(
+            message
+        ):  # 2: a message or text, which all of these are.
+            raise ValueError
+        if tag == wanted:
+            yield message[at : at + size]
+        at += size

@@ -26,7 +26,7 @@ from penstock.sources.tfrecord.codec import (
     describe_fault,
     named_features,
 )
-from penstock.sources.tfrecord.feature_lists import ListFault, SequenceLists, Steps
+from penstock.sources.tfrecord.feature_lists import ListFault, SequenceLists, Steps, lists_words
 from penstock.sources.tfrecord.features import (
     Feature,
     ImageFeature,
@@ -63,6 +63,11 @@ class Found:
         return Found(
             self.buffer, self.starts[rows], self.lengths[rows], lambda row: self.place(names[row])
         )
+
+    def payload(self, record: int) -> Bytes:
+        """Return the bytes of a record."""
+        start = int(self.starts[record]) + HEADER_NBYTES
+        return self.buffer[start : start + int(self.lengths[record])]
 
 
 class Records:
@@ -385,8 +390,12 @@ class Records:
 
     def _list_error(self, found: Found, fault: ListFault) -> DataError:
         file, row, start = found.place(fault.record)
-        name = f"feature list '{self.lists.names[fault.feature]}' " if fault.feature >= 0 else ""
-        return DataError(f"{name}{fault.problem}", file=file, offset=start, row=row)
+        name, more = "", ""
+        if fault.feature >= 0:
+            name = f"feature list '{self.lists.names[fault.feature]}' "
+        if fault.is_missing:
+            more = lists_words(found.payload(fault.record))
+        return DataError(f"{name}{fault.problem}{more}", file=file, offset=start, row=row)
 
     def _error(
         self, found: Found, record: int, offset: int, feature: int, kind: str, came: int
@@ -395,9 +404,7 @@ class Records:
         name = ""
         if feature >= 0:
             name = f"feature '{self.codec.names[feature]}' "
-            payload = int(found.starts[record]) + HEADER_NBYTES
-            data = found.buffer[payload : payload + int(found.lengths[record])]
-            problem += cure_of(kind, self.codec.names[feature], data)
+            problem += cure_of(kind, self.codec.names[feature], found.payload(record))
         file, row, start = found.place(record)
         return DataError(f"{name}{problem}", file=file, offset=start + offset, row=row)
 
