@@ -4,6 +4,7 @@ import gzip
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -79,6 +80,65 @@ def test_a_folder_is_read_as_the_format_that_most_files_have_and_the_others_are_
     zarr.open_group(tmp_path / "a.zarr", mode="w").create_array("x", data=np.arange(2))
     with pytest.warns(PenstockWarning, match=r"and not a\.zarr, labels\.csv\.gz, notes\.txt"):
         assert len(ps.from_files(tmp_path)) == 9
+
+
+def test_files_with_the_ending_of_no_format_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", np.arange(3))
+    for name in ("a.pkl", "b.pkl", "c.mat", "d.npy.part"):
+        (tmp_path / name).write_bytes(b"1")
+    match = r"1 npy file of .* and not a\.pkl, b\.pkl, c\.mat and 1 more, .*give format='npy'\.$"
+    for folder in (tmp_path, str(tmp_path), f"{tmp_path}/"):
+        with pytest.warns(PenstockWarning, match=match) as caught:
+            ds = ps.from_files(folder)
+        assert [one.filename for one in caught] == [__file__]
+    assert_same(run(ds), list(np.arange(3)))
+    # Whoever says what is meant is not warned.
+    for paths in (tmp_path / "0.npy", f"{tmp_path}/*.npy", [tmp_path / "0.npy"]):
+        assert len(ps.from_files(paths)) == 3
+    assert len(ps.from_files(tmp_path, format="npy")) == 3
+
+
+def test_what_lies_beside_data_is_not_warned_of(tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", np.arange(3))
+    papers = ("README", "README.md", "Readme.rst", "LICENSE", "meta.json", "make.py", "run.log")
+    hidden = (".a.pkl", "_SUCCESS", "_a.pkl", "Thumbs.db", "desktop.ini")
+    for name in (*papers, *hidden, "0.npy.crc32c", "a.sha256", "without_an_ending"):
+        (tmp_path / name).write_bytes(b"1")
+    (tmp_path / "folder.pkl").mkdir()
+    assert len(ps.from_files(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("format", ["npy", "tfrecord", "zarr"])
+def test_a_folder_that_penstock_wrote_is_not_warned_of(tmp_path: Path, format: str) -> None:
+    path = tmp_path / ("out.zarr" if format == "zarr" else "out")
+    ps.from_arrays({"x": np.arange(10)}).write(path, format=format)
+    found = ps.from_tfrecord(path) if format == "tfrecord" else ps.from_files(path)
+    assert len(found) == 10
+    if format == "npy":
+        (path / "manifest.json").unlink()
+        assert len(ps.from_files(path)) == 10
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_zarr_store_is_no_folder_of_others(tmp_path: Path, version: Literal[2, 3]) -> None:
+    zarr.create_array(tmp_path / "store", data=np.arange(9), chunks=(3,), zarr_format=version)
+    assert len(ps.from_files(tmp_path / "store")) == 9
+
+
+def test_tfrecords_in_a_folder_are_read_elsewhere(tmp_path: Path) -> None:
+    np.save(tmp_path / "mean.npy", np.arange(3))
+    (tmp_path / "a.tfrecord-00000-of-00002").write_bytes(b"")
+    with pytest.warns(PenstockWarning, match=r"and not a\.tfrecord-.* read by ps.from_tfrecord"):
+        assert len(ps.from_files(tmp_path)) == 3
+    (tmp_path / "a.tfrecord-00001-of-00002").write_bytes(b"")
+    (tmp_path / "a.tfrecord.idx").write_bytes(b"")
+    cure = r"most .* are TFRecords: a\.tfrecord-0\S+ \S+2\. Read .*from_tfrecord\(.*; format='npy' reads the others"
+    with pytest.raises(DataError, match=cure):
+        ps.from_files(tmp_path)
+    assert len(ps.from_files(tmp_path, format="npy")) == 3
+    (tmp_path / "mean.npy").unlink()
+    with pytest.raises(DataError, match=r"most .* are TFRecords: .*from_tfrecord\('\S+'\)\.$"):
+        ps.from_files(tmp_path)
 
 
 def test_a_folder_behind_a_url_is_read_as_the_format_that_most_files_have(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.arguments import at_home, one_of
 from penstock.core.nest import flatten
 from penstock.core.rows import Node
 from penstock.errors import DataError, MissingFileError, warn_user
+from penstock.io.local.listing import is_store
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location, without_secrets
 from penstock.io.paths import PathLike, expand, is_folder
@@ -51,8 +53,13 @@ FORMATS: dict[FormatName, Format] = {
 }
 _PACKED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NAMES_SHOWN = 3
+# Names, and endings, of what lies beside data and nobody means to read as rows.
+_PAPERS = ("readme", "license", "thumbs", "desktop")  # The last two are made by Windows.
+_NOTES = (".json", ".md", ".rst", ".yaml", ".yml", ".toml", ".log", ".py", ".ipynb", ".html")
+_CHECKS = (".crc32c", ".crc", ".md5", ".sha256", ".sha512", ".idx", ".index", ".tfindex")
 _MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of images.
 _BY_SUFFIX = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
+_SUFFIXES = tuple(_BY_SUFFIX)
 
 
 def open_files(
@@ -91,6 +98,8 @@ def open_files(
         return written
     locations = _listed(paths, format, request)
     kind = _format(locations) if format is None else format
+    if format is None and is_folder(paths):
+        _warn_of_others(at_home(str(paths)), kind, len(locations))
     if size is not None and kind not in ("images", "tar"):
         raise ValueError(f"size is for images, got size={size!r} for {kind} files.")
     if spec is not None and kind not in ("raw", "csv", "jsonl"):
@@ -114,7 +123,7 @@ def _listed(
     paths: PathLike | Iterable[PathLike], format: FormatName | None, request: Request
 ) -> list[Location]:
     """Return the files that `paths` names: in a folder, those whose endings are known."""
-    suffixes = tuple(_BY_SUFFIX) if format is None else FORMATS[format].suffixes
+    suffixes = _SUFFIXES if format is None else FORMATS[format].suffixes
     bad = request.skipped if request.skip else None
     listed = partial(expand, paths, storage_options=request.storage_options, skipped=bad)
     one_folder = is_folder(paths)
@@ -129,6 +138,8 @@ def _listed(
             return listed(suffixes=others, recursive=format is None)
         except MissingFileError:
             pass
+        if format is None:
+            _refuse_records(at_home(str(paths)), _unknown(at_home(str(paths))), 0)
         raise
     if format is not None or not _is_one(paths):
         return found
@@ -195,9 +206,60 @@ def _warn_of_images(folder: str, found: Sequence[Location]) -> None:
         warn_user(text)
 
 
+def _warn_of_others(folder: Path, kind: FormatName, count: int) -> None:
+    """Name the files of a folder that have the ending of no format; raise if most of its files are TFRecords."""
+    others = [] if is_store(str(folder)) else _unknown(folder)
+    if not others:
+        return
+    records = _refuse_records(folder, others, count, f"; format={kind!r} reads the others")
+    hint = " TFRecords are read by ps.from_tfrecord." if records else ""
+    text = (
+        f"{count} {kind} file{'s' if count > 1 else ''} of {folder} will be read, and not {_first(others)}, which no "
+        f"format has the ending of.{hint} If that is meant, give format={kind!r}."
+    )
+    warn_user(text)
+
+
+def _refuse_records(folder: Path, others: list[str], count: int, cure: str = "") -> list[str]:
+    """Return the TFRecords of a folder; raise if there are more of them than files of other formats."""
+    records = [name for name in others if _is_tfrecord(name)]
+    if len(records) <= count:
+        return records
+    raise DataError(
+        f"most files of this folder are TFRecords: {_first(records)}",
+        file=str(folder),
+        cure=f"Read them with ps.from_tfrecord({str(folder)!r}){cure}.",
+    )
+
+
+def _unknown(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name for entry in entries if _is_unknown(entry.name) and entry.is_file()
+        )
+
+
+def _is_unknown(name: str) -> bool:
+    """Return whether a file may be data by its name, but has the ending of no format."""
+    if name.startswith((".", "_")) or name.lower().endswith(_SUFFIXES):
+        return False
+    stem, ending = os.path.splitext(name.lower())  # noqa: PTH122  # Of tens of thousands.
+    if stem in _PAPERS or ending in (*_NOTES, *_CHECKS):
+        return False
+    return bool(ending) or _is_tfrecord(name)
+
+
+def _is_tfrecord(name: str) -> bool:
+    return "tfrec" in name.lower()
+
+
 def _names(locations: Sequence[Location]) -> str:
-    shown = [location.name for location in locations[:_NAMES_SHOWN]]
-    more = len(locations) - len(shown)
+    return _first([location.name for location in locations])
+
+
+def _first(names: Sequence[str]) -> str:
+    shown = names[:_NAMES_SHOWN]
+    more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
@@ -225,7 +287,7 @@ def _format(locations: Sequence[Location]) -> FormatName:
                 cure="Unpack it once (gunzip, unxz, unzstd), and read the .tar, which has random access.",
             )
         if kind is None:
-            if "tfrec" in location.name.lower():
+            if _is_tfrecord(location.name):
                 raise DataError(
                     "this is a TFRecord file",
                     file=str(location),
