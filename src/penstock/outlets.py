@@ -10,7 +10,7 @@ from penstock.core.arguments import local_path, one_of, whole_number
 from penstock.core.askers import asking_keras
 from penstock.core.habits import teaching
 from penstock.core.lazy import lazy
-from penstock.core.rows import Node
+from penstock.core.rows import Node, refuse_endless
 from penstock.core.state import StateDict
 from penstock.engine.functions.trays import function_nodes
 from penstock.engine.plan import Explanation, Options, explain, make_plan
@@ -140,6 +140,7 @@ class Outlets:
                 "  wrong: ds.reduce(lambda total, x: total + x, 0)\n"
                 "  right: ds.reduce(0, lambda total, x: total + x)"
             )
+        refuse_endless(self.node, "reduce")
         result = initial_state
         with self.stream() as stream:
             for element in stream:
@@ -160,6 +161,7 @@ class Outlets:
         >>> float(x.mean), float(x.maximum), label.classes
         (2.0, 3.0, {'cat': 2, 'dog': 1})
         """
+        refuse_endless(self.node, "statistics")
         node = in_any_order(self.node)
         return statistics(open_stream(node, self.options), node)
 

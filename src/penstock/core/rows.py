@@ -441,6 +441,15 @@ def rows_per_block(node: Node, nbytes: int) -> int:
     return max(1, nbytes // max(1, stride))
 
 
+def refuse_endless(node: Node, call: str) -> None:
+    """Raise if a call that takes all rows would never return."""
+    if node.is_endless:
+        raise ValueError(
+            f"{call} takes a pass over all rows, and the dataset never ends: leave repeat() out, or say how many with "
+            "take(n)."
+        )
+
+
 def count(rows: RowSet) -> int:
     """Return how many rows there are."""
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)

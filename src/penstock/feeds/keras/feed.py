@@ -250,14 +250,14 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         source = all_rows(self.source)
         return predict_to(source, model, path, self._converter(source.node))
 
-    def normalization(self, *, field: str | None = None, axis: int | None = -1) -> Any:
+    def normalization(self, *, field: str | int | None = None, axis: int | None = -1) -> Any:
         """Return a `keras.layers.Normalization` set from one pass over the data, without a copy.
 
         Where x is a dict or a tuple of several fields, it returns a nest like x with a layer for each of them:
         `{name: layer(inputs[name]) for name, layer in feed.normalization().items()}`.
 
         Args:
-            field: One field of x, by its name, to get its layer alone.
+            field: One field of x, by its name or number, to get its layer alone.
             axis: As the layer takes it: the axis that has a mean and a variance for each index.
         """
         return normalization(self.source, field, axis)

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.core.arrays import Array
 from penstock.core.nest import field_names, flatten
+from penstock.core.rows import refuse_endless
 from penstock.engine.stream import open_stream
 from penstock.engine.stream.statistics import FieldStatistics
 from penstock.feeds.keras.preparing import parts_spec
@@ -65,6 +66,7 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
     A model with several outputs makes `path` a folder with a file each. The files appear whole or not
     at all. It takes the memory of one batch of results. A rank of a distributed dataset predicts for all rows.
     """
+    refuse_endless(source.node, "predict_to")
     predict = _predict_on_batch(model)
     writers: list[_NpyWriter] = []
     paths: list[Path] = []
@@ -133,9 +135,10 @@ def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
     return [path / f"{name}.npy" for name in names]
 
 
-def normalization(source: Outlets, field: str | None, axis: int | None) -> Any:
+def normalization(source: Outlets, field: str | int | None, axis: int | None) -> Any:
     """Return a Normalization layer for x, or a nest like x of them, with mean and variance from one pass."""
     rows = all_rows(source)
+    refuse_endless(rows.node, "normalization")
     spec = parts_spec(rows.node)
     x_spec = spec[0] if isinstance(spec, tuple) else spec
     wanted, structure = flatten(x_spec)
@@ -146,12 +149,12 @@ def normalization(source: Outlets, field: str | None, axis: int | None) -> Any:
     if field is None:
         made = [_layer(*each, axis) for each in zip(names, found, strict=True)]
         return structure.unflatten(made)
-    if field not in names and isinstance(spec, tuple):
-        # Its name in a whole row.
-        names = field_names(flatten(spec)[1])[: len(wanted)]
-    if field not in names:
-        raise ValueError(f"there is no field {field!r} in x; its fields are {', '.join(names)}.")
-    return _layer(field, found[names.index(field)], axis)
+    field = str(field)  # Fields of a tuple have numbers.
+    in_row = field_names(flatten(spec)[1])[: len(wanted)] if isinstance(spec, tuple) else []
+    for each in (names, in_row):
+        if field in each:
+            return _layer(field, found[each.index(field)], axis)
+    raise ValueError(f"there is no field {field!r} in x; its fields are {', '.join(names)}.")
 
 
 def _layer(name: str, found: FieldStatistics, axis: int | None) -> Any:

@@ -64,6 +64,27 @@ def test_several_fields_have_a_layer_each_from_one_pass(data, kind):
     assert np.allclose(np.asarray(pair[1](counts)), np.asarray(adapted(counts)(counts)), atol=1e-4)
 
 
+def test_a_field_of_a_tuple_may_be_named_by_its_number(data):
+    x, y = data
+    counts = np.arange(600).reshape(200, 3)
+    feed = ps.from_arrays(((x, counts), y)).batch(32).to_keras()
+    for field, values in ((0, x), (1, counts), ("1", counts)):
+        layer = feed.normalization(field=field)
+        assert np.allclose(
+            np.asarray(layer(values)), np.asarray(adapted(values)(values)), atol=1e-4
+        )
+    with pytest.raises(ValueError, match="no field '2' in x; its fields are 0, 1"):
+        feed.normalization(field=2)
+
+
+def test_what_needs_all_rows_is_refused_where_they_never_end(data, tmp_path):
+    feed = ps.from_arrays(data).batch(32).repeat().to_keras()
+    with pytest.raises(ValueError, match="normalization takes a pass over all rows, and the data"):
+        feed.normalization()
+    with pytest.raises(ValueError, match=r"predict_to takes .* never ends: leave repeat\(\) out"):
+        feed.predict_to(str(tmp_path / "out.npy"), make_model())
+
+
 def test_fields_that_can_not_be_normalised_are_named(data):
     x, y = data
     feed = ps.from_arrays(({"a": x, "b": x}, y)).batch(32).to_keras()
