@@ -2,12 +2,14 @@
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.errors import warn_user
 
 X = np.zeros((10, 3), "f4")
 
@@ -349,6 +351,23 @@ def test_a_mistake_is_told_when_the_chain_is_built_at_the_users_line(mistake: st
         ours[-1].lineno in range(make.__code__.co_firstlineno, make.__code__.co_firstlineno + 6)
         or len(ours) > 1
     )
+
+
+@pytest.mark.parametrize("package", ["keras", "torch", "tensorflow"])
+def test_a_warning_within_a_framework_is_of_the_line_that_called_it(package: str):
+    names: dict[str, Any] = {"__name__": f"{package}.src.trainer"}
+    exec(compile("def fit(call):\n    call()\n", "trainer.py", "exec"), names)
+    with pytest.warns(ps.PenstockWarning, match="of a feed") as caught:
+        names["fit"](partial(warn_user, "of a feed"))
+    assert caught[0].filename == __file__
+
+
+def test_a_warning_within_a_package_of_the_users_is_of_its_line():
+    names: dict[str, Any] = {"__name__": "keras_of_mine.trainer"}
+    exec(compile("def fit(call):\n    call()\n", "trainer.py", "exec"), names)
+    with pytest.warns(ps.PenstockWarning, match="of a feed") as caught:
+        names["fit"](partial(warn_user, "of a feed"))
+    assert caught[0].filename == "trainer.py"
 
 
 def test_all_errors_of_its_own_have_one_base_and_a_familiar_one():

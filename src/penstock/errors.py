@@ -10,6 +10,8 @@ from types import FrameType
 from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
+# Packages that call feeds from within `fit` and `predict`.
+_FRAMEWORKS = frozenset({"keras", "tf_keras", "tensorflow", "torch", "lightning", "transformers"})
 
 
 class PenstockError(Exception):
@@ -220,9 +222,17 @@ def user_sites() -> Iterator[str]:
         frame = frame.f_back
 
 
+def _is_within(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return frame.f_code.co_filename.startswith(_PACKAGE) or package in _FRAMEWORKS
+
+
 def warn_user(text: str) -> None:
-    """Warn, as of the innermost line outside penstock: Python shows a warning once for each line."""
+    """Warn, as of the innermost line that is the user's: Python shows a warning once for each line.
+
+    What calls us may be Keras, in whose middle nobody would look for a feed of theirs.
+    """
     level, frame = 1, sys._getframe(0)  # noqa: SLF001  # As above.
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _is_within(frame):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, PenstockWarning, stacklevel=level)

@@ -225,8 +225,11 @@ def test_outputs_of_a_shuffled_dataset_are_said_to_be_in_that_order(tmp_path):
     model = make_model()
     shuffled = ps.from_arrays((X, Y)).shuffle(seed=0).batch(8).to_keras()
     words = r"in the order in which the dataset is shuffled.*leave shuffle\(\) out"
-    with pytest.warns(ps.PenstockWarning, match=f"^predict gives its outputs {words}"):
+    with pytest.warns(ps.PenstockWarning, match=f"^predict gives its outputs {words}") as caught:
         found = model.predict(shuffled, verbose=0)
+    assert (
+        caught[0].filename == __file__
+    )  # The line of the user's, and not one in the middle of Keras.
     with pytest.warns(ps.PenstockWarning, match=f"^predict_to gives its outputs {words}"):
         shuffled.predict_to(str(tmp_path / "out.npy"), model)
     with warnings.catch_warnings():
