@@ -29,6 +29,14 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         r"Several arrays are one nest: from_arrays\(\(x, y\)\)",
     ),
     "labels by name": (lambda: ps.from_arrays(X, labels=Y), r"from_arrays\(\(x, labels\)\)"),
+    "arrays by name": (
+        lambda: ps.from_arrays(x=X, y=Y),
+        r"by name from_arrays\(\{'x': x, 'y': y\}\)",
+    ),
+    "columns of a table": (
+        lambda: ps.from_arrays({"a": X, "b": Y}, fields=("a",)),
+        r"from_arrays has no argument 'fields': choose columns before",
+    ),
     "a buffer size": (lambda: PAIR.shuffle(buffer_size=1024), r"Write shuffle\(seed=0\)"),
     "a buffer size by position": (lambda: PAIR.shuffle(1024), r"right: ds.shuffle\(seed=0\)"),
     "a frozen shuffle": (
@@ -43,6 +51,34 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "parallel calls by position": (
         lambda: PAIR.map(lambda x, y: x, 4),
         "names: map_func, seed, spec",
+    ),
+    "parallel calls of flat_map": (
+        lambda: PAIR.flat_map(lambda x, y: x, num_parallel_calls=2),
+        "flat_map has no argument 'num_parallel_calls': leave it out",
+    ),
+    "the order of flat_map": (
+        lambda: PAIR.flat_map(lambda x, y: x, deterministic=True),
+        "order that seed and chain give",
+    ),
+    "parallel calls of interleave": (
+        lambda: ps.interleave([batches], ROW, num_parallel_calls=2),
+        "each generator has a thread of its own",
+    ),
+    "the cycle of interleave": (
+        lambda: ps.interleave([batches], ROW, cycle_length=4),
+        "'cycle_length': leave it out; all of them are open at once",
+    ),
+    "the block of interleave": (
+        lambda: ps.interleave([batches], ROW, block_length=4),
+        "'block_length': leave it out; which one is next follows from seed=",
+    ),
+    "the order of interleave": (
+        lambda: ps.interleave([batches], ROW, deterministic=True),
+        "order that seed and chain give",
+    ),
+    "interleave without a spec": (
+        lambda: ps.interleave([batches]),
+        "interleave needs 'spec': write spec=, a nest of ps.ArraySpec",
     ),
     "a test size": (lambda: PAIR.split(test_size=0.1), r"train, test = ds.split\(0.9\)"),
     "a split that shuffles": (
@@ -75,6 +111,19 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: PAIR.map(lambda x, y: b"", spec=tf.TensorSpec((), tf.string)),
         r'write ps.ArraySpec\(\(\), "bytes"\)',
     ),
+    "a dtype of TensorFlow": (
+        lambda: ps.ArraySpec((3,), tf.float32),
+        r'dtype must be one of NumPy\'s.* got tf.float32; write "float32"\.',
+    ),
+    "a dtype of text": (lambda: ps.ArraySpec((), tf.string), r'got tf.string; write "bytes"\.'),
+    "a dtype of PyTorch": (
+        lambda: ps.ArraySpec((3,), torch.bfloat16),
+        r'got torch.bfloat16; write "bfloat16"\.',
+    ),
+    "a dtype misspelt": (
+        lambda: ps.ArraySpec((3,), "flot32"),
+        r'one of NumPy\'s, such as "float32", bytes or str, got \'flot32\'\.$',
+    ),
     "no spec": (lambda: ps.from_generator(batches), r"ps.spec_of\(row\) makes it from an example"),
     "a row where its parts come": (
         lambda: PAIR.map(lambda row: row),
@@ -101,6 +150,20 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a method that is a function": (lambda: PAIR.concatenate(PAIR), r"ps.concatenate\(a, b\)"),
     "torch's arguments": (lambda: PAIR.to_torch(batch_size=32), r"ds.batch\(32\)"),
     "workers": (lambda: PAIR.batch(2).to_torch(num_workers=4), "found by themselves"),
+    "a device of JAX": (
+        lambda: PAIR.batch(2).to_jax(device="cpu"),
+        r"write sharding=jax.devices\(\)\[0\]",
+    ),
+    "JAX's batches": (lambda: PAIR.to_jax(batch_size=32), r"ds.batch\(32\)"),
+    "JAX's order": (lambda: PAIR.batch(2).to_jax(shuffle=True), r"ds.shuffle\(seed=0\)"),
+    "statistics without an end": (
+        lambda: PAIR.repeat().statistics(),
+        r"statistics takes a pass over all rows, and the dataset never ends: leave repeat\(\) out",
+    ),
+    "a sum without an end": (
+        lambda: PAIR.repeat().reduce(0, lambda total, row: total),
+        r"reduce takes a pass over all rows.* or say how many with take\(n\)",
+    ),
     "a list of arrays": (lambda: ps.from_arrays([X, Y]), r"are a tuple: from_arrays\(\(x, y\)\)"),
     "a list of inputs": (
         lambda: ps.from_arrays(([X, X], Y)),
@@ -183,6 +246,14 @@ def test_a_feature_that_is_missing_is_told_with_those_that_are_there(records: Pa
     ds = ps.from_tfrecord(records, {"flots": ps.FixedFeature((3,), "float32")})
     with pytest.raises(ps.DataError, match=r"'flots' must be .* The record has 'floats', 'tensor'"):
         list(ds)
+
+
+def test_a_folder_of_tfrecords_is_no_folder_of_arrays(records: Path) -> None:
+    cure = (
+        r"most files of this folder are TFRecords: a\.tfrecord. Read them with ps.from_tfrecord\("
+    )
+    with pytest.raises(ps.DataError, match=cure):
+        ps.from_files(records.parent)
 
 
 def test_a_serialised_tensor_is_told_as_one(records: Path) -> None:

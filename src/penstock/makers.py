@@ -84,6 +84,7 @@ def from_generator(
     )
 
 
+@teaching
 def interleave(
     functions: Sequence[Callable[[], Iterable[Any]]], spec: Any, *, seed: int | None = 0
 ) -> Dataset:

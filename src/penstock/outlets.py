@@ -253,6 +253,7 @@ class Outlets:
 
         return keras_feed(self, class_weight=class_weight, device_memory=device_memory)
 
+    @teaching
     def to_jax(self, *, sharding: Any = None, device_memory: int | str | None = None) -> "JaxFeed":
         """Return batches as jax Arrays; each `iter` is the next epoch.
 

@@ -21,6 +21,9 @@ _BY_ITSELF = (
 )
 _IN_ORDER = "rows always come in the order that seed and chain give, at no cost: leave it out."
 _ROW_SPEC = 'write spec=, a nest of ps.ArraySpec: ps.ArraySpec((100,), "float32").'
+_BY_NAME = (
+    "several arrays are one nest: from_arrays((x, y)), or by name from_arrays({'x': x, 'y': y})."
+)
 _WORKERS = f"leave it out; {_BY_ITSELF}"
 _LOADER = {
     "batch_size": "batches are made by the dataset: ds.batch(32).",
@@ -46,6 +49,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "num_proc": _WORKERS,
         "fn": "its name is map_func, and it comes first: map(f).",
     },
+    "flat_map": {"num_parallel_calls": _WORKERS, "deterministic": _IN_ORDER},
     "filter": {"function": "its name is predicate, and it comes first: filter(f)."},
     "batch": {
         "num_parallel_calls": _WORKERS,
@@ -68,8 +72,17 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "from_arrays": {
         "labels": "several arrays are one nest: from_arrays((x, labels)).",
+        "x": _BY_NAME,
         "y": "several arrays are one nest: from_arrays((x, y)).",
+        "fields": "choose columns before: from_arrays(table[['a', 'b']]).",
         "": "Several arrays are one nest: from_arrays((x, y)), or from_arrays({'x': x, 'y': y}).",
+    },
+    "interleave": {
+        "num_parallel_calls": "leave it out; each generator has a thread of its own.",
+        "cycle_length": "leave it out; all of them are open at once.",
+        "block_length": "leave it out; which one is next follows from seed=.",
+        "deterministic": _IN_ORDER,
+        "spec": _ROW_SPEC,
     },
     "from_generator": {
         "output_signature": _ROW_SPEC,
@@ -115,6 +128,11 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     "mix": {"weight": "write weights=[...].", "": "The datasets are one list: mix([a, b])."},
     "zip": {"datasets": "they are arguments: zip(a, b)."},
     "to_torch": _LOADER,
+    "to_jax": {
+        "device": "write sharding=jax.devices()[0]: a device is a sharding, too.",
+        "batch_size": _LOADER["batch_size"],
+        "shuffle": _LOADER["shuffle"],
+    },
     "to_keras": {
         "batch_size": _LOADER["batch_size"],
         "shuffle": _LOADER["shuffle"],

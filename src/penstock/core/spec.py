@@ -186,7 +186,12 @@ def _dtype(dtype: Any) -> DType:
         return bytes
     if dtype is str or dtype == "str":
         return str
-    found: np.dtype[Any] = np.dtype(dtype)
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(
+            f'dtype must be one of NumPy\'s, such as "float32", bytes or str, got {dtype!r:.80}{_dtype_cure(dtype)}'
+        ) from error
     if found.hasobject:
         raise TypeError(
             f"dtype must be a plain NumPy dtype, bytes or str, got {found}; "
@@ -195,6 +200,19 @@ def _dtype(dtype: Any) -> DType:
     if found.subdtype is not None:
         raise TypeError(f"put the sub-array of {found} into the shape instead.")
     return found
+
+
+def _dtype_cure(dtype: Any) -> str:
+    """Return the name that NumPy has for a dtype of another library, if it has one."""
+    name = str(getattr(dtype, "name", None) or dtype).rpartition(".")[2]
+    if isinstance(dtype, str) or not name.isidentifier():
+        return "."
+    name = "bytes" if name == "string" else name  # TensorFlow's.
+    try:
+        _dtype(name)
+    except TypeError:
+        return "."
+    return f'; write "{name}".'
 
 
 def dtype_to_json(dtype: DType) -> Any:
