@@ -137,6 +137,10 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: PAIR.map(lambda x, y: x, seed=0),
         "seed= adds one, a generator of random numbers",
     ),
+    "a generator without a seed": (
+        lambda: PAIR.map(lambda x, y, rng: x),
+        r"It takes \(x, y, rng\). If the last is a generator of random numbers, give seed=0\.",
+    ),
     "a predicate of a row": (
         lambda: PAIR.filter(lambda row: True),
         "whose parts come as 2 arguments",
@@ -163,6 +167,14 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a sum without an end": (
         lambda: PAIR.repeat().reduce(0, lambda total, row: total),
         r"reduce takes a pass over all rows.* or say how many with take\(n\)",
+    ),
+    "labels with an axis more": (
+        lambda: ps.from_arrays((X, Y[:, None])).split(0.9, stratify=1),
+        r"got rows of shape \(1,\).\n  add one first: .map\(lambda x, y: \(x, y, y\[0\]\)\)",
+    ),
+    "one-hot labels": (
+        lambda: ps.from_arrays((X, X)).split(0.9, stratify=1),
+        r"as for one-hot labels: .map\(lambda x, y: \(x, y, y.argmax\(\)\)\)",
     ),
     "a list of arrays": (lambda: ps.from_arrays([X, Y]), r"are a tuple: from_arrays\(\(x, y\)\)"),
     "a list of inputs": (
@@ -201,8 +213,44 @@ READS: dict[str, tuple[Callable[[], Any], str]] = {
         r'inferred from row 0. Return value.astype\(\'int64\'\).*spec=\{"a": ps.ArraySpec\(\(\), "float64"\)\}',
     ),
     "rows that differ in their nest": (
-        lambda: PAIR.map(lambda x, y: (x, y) if y < 3 else x),
-        "was inferred from row 0",
+        lambda: PAIR.map(lambda x, y: (x, {"a": y}) if y < 3 else x),
+        r"returned a nest \*, but \(\*, \{'a': \*\}\) was inferred from row 0. All rows must have the same nest\.",
+    ),
+    "a nest that is not as declared": (
+        lambda: PAIR.map(lambda x, y: x, spec=ROW),
+        r"returned a nest \*, but \(\*, \*\) is declared. Return that, or change spec=",
+    ),
+    "nothing returned for a later row": (
+        lambda: PAIR.map(lambda x, y: (x, y) if y < 3 else None),
+        r"row 3: .* was inferred from row 0. Did it forget to return something\?",
+    ),
+    "no array returned for a later row": (
+        lambda: PAIR.map(lambda x, y: x if y < 3 else None),
+        r"row 3: returned for field 'value' None, but .* Did it forget to return something\?",
+    ),
+    "no text returned for a later row": (
+        lambda: PAIR.map(lambda x, y: "text" if y < 3 else None),
+        r"row 3: returned for field 'value' None, but .* Did it forget to return something\?",
+    ),
+    "a list returned for a later row": (
+        lambda: PAIR.map(lambda x, y: (x, y) if y < 3 else [x, y]),
+        "row 3: .*A list is one field; for several, return a tuple: return a, b",
+    ),
+    "a list where one array is due": (
+        lambda: PAIR.map(lambda x, y: x if y < 3 else [x, y]),
+        "a list whose parts differ in shape, but .* return a tuple: return a, b",
+    ),
+    "rows that differ in their dimensions": (
+        lambda: PAIR.map(lambda x, y: x if y < 3 else x[None]),
+        r"an array of shape \(1, 3\), but .* row 0. All rows must have its dtype, and as many dimensions",
+    ),
+    "text where numbers came": (
+        lambda: PAIR.map(lambda x, y: 1 if y < 3 else "one"),
+        r"returned for field 'value' 'one', but ArraySpec\(\(\), int64\) was inferred from row 0. All rows must",
+    ),
+    "a generator of lists": (
+        lambda: ps.from_generator(lambda: iter([[X[0], 1]]), ROW),
+        "got list. Yield a tuple: yield a, b",
     ),
     "rows that are not as declared": (
         lambda: PAIR.map(lambda x, y: x[:2], spec=ps.ArraySpec((3,), "float32")),

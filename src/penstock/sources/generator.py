@@ -260,9 +260,10 @@ class _Filler:
             return [row]
         leaves, structure = flatten(row)
         if structure != self.flow.structure:
+            hint = " Yield a tuple: yield a, b." if isinstance(row, list) else ""
             raise SpecMismatchError(
                 f"{self.flow.function.describe()}, row {self.first + self.number}: must be a nest like "
-                f"{self.flow.spec}, got {_shown(row)}."
+                f"{self.flow.spec}, got {_shown(row)}.{hint}"
             )
         return leaves
 

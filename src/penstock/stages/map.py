@@ -30,7 +30,7 @@ from penstock.core.rows import (
 from penstock.core.spec import ArraySpec, declared, spec_of_value
 from penstock.stages.base.function_flow import Piece, applied, good_places
 from penstock.stages.base.functions import BadRow, RowRandom, UserFunction, run_rows
-from penstock.stages.base.results import Results
+from penstock.stages.base.results import Results, no_field_hint
 from penstock.stages.base.segment import as_flow
 from penstock.stages.base.stage import Stage, StageFlow, StageRows
 
@@ -51,7 +51,9 @@ class Map(Stage):
 
     def check(self, node: Node) -> None:
         """Raise if the function takes another number of arguments."""
-        self.function.check_arguments(node.structure, is_seeded=self.seed is not None)
+        self.function.check_arguments(
+            node.structure, is_seeded=self.seed is not None, takes_seed=True
+        )
 
     def of_rows(self, rows: Rows) -> Node:
         """Return the mapped rows; runs the function once unless its spec is given."""
@@ -108,10 +110,7 @@ class Map(Stage):
             try:
                 spec = spec_of_value(value) if same is None else node.fields[same].spec
             except (TypeError, ValueError) as error:
-                hint = " Did it forget to return something?" if value is None else ""
-                if isinstance(value, list):
-                    hint = " A list is one field; for several, return a tuple: return a, b."
-                raise self.function.mismatch(where, f"{error}{hint}") from None
+                raise self.function.mismatch(where, f"{error}{no_field_hint(value)}") from None
             nbytes = (
                 np.asarray(value).nbytes if not isinstance(value, bytes | str) else len(value) + 16
             )

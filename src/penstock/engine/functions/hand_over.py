@@ -140,7 +140,7 @@ class _Call:
         """Return a result that fits its spec, in memory that nobody else refers to."""
         made, structure = flatten(result)
         if structure != self._structure:
-            text = nest_text(structure, self._structure, is_declared=self._is_declared)
+            text = nest_text(result, self._structure, is_declared=self._is_declared)
             raise self._function.mismatch(self._where(number), text)
         owned = [self._owned(number, place, value) for place, value in enumerate(made)]
         return self._structure.unflatten(owned)
@@ -151,7 +151,7 @@ class _Call:
             checked = conformed(value, spec, copy=True)
         except (TypeError, ValueError) as error:
             specs = self._structure.unflatten(self._specs)
-            text = misfit_text(error, place, specs, is_declared=self._is_declared)
+            text = misfit_text(error, value, place, specs, is_declared=self._is_declared)
             raise self._function.mismatch(self._where(number), text) from None
         return checked if spec.shape or spec.is_text else checked[()]
 

@@ -32,7 +32,9 @@ def field_number(structure: Structure, which: Any, argument: str) -> int:
 def check_field(spec: ArraySpec, argument: str, which: Any, *, floats: bool) -> None:
     """Raise unless a field has one value a row, of a kind that can be told apart."""
     if spec.shape != ():
-        cure = "  add one first, as for one-hot labels: .map(lambda x, y: (x, y, y.argmax()))"
+        made = "y[0]" if spec.shape == (1,) else "y.argmax()"
+        what = "" if spec.shape == (1,) else ", as for one-hot labels"
+        cure = f"  add one first{what}: .map(lambda x, y: (x, y, {made}))"
         raise ValueError(
             f"{argument}={which!r} must be a field with one value a row, got rows of shape {spec.shape}.\n{cure}"
         )

@@ -90,7 +90,9 @@ class UserFunction:
             else f"{self.describe()}{defined}"
         )
 
-    def check_arguments(self, structure: Structure, *, is_seeded: bool = False) -> None:
+    def check_arguments(
+        self, structure: Structure, *, is_seeded: bool = False, takes_seed: bool = False
+    ) -> None:
         """Raise if the function can't be called with a row: rows come as tuples, dicts or single values."""
         try:
             signature = inspect.signature(self.function)
@@ -98,11 +100,7 @@ class UserFunction:
             return  # A compiled function need not tell.
         is_tuple = structure.type is tuple
         count = len(structure.children()) if is_tuple else 1
-        try:
-            signature.bind(*range(count + is_seeded))
-        except TypeError:
-            pass
-        else:
+        if _takes(signature, count + is_seeded):
             return
         if is_tuple:
             row = f"a row is a tuple of {count}, whose parts come as {count} arguments"
@@ -112,8 +110,11 @@ class UserFunction:
         else:
             row = "a row is a single value, which comes as one argument"
         seeded = ", and seed= adds one, a generator of random numbers" if is_seeded else ""
+        cure = ""
+        if takes_seed and not is_seeded and _takes(signature, count + 1):
+            cure = " If the last is a generator of random numbers, give seed=0."
         raise TypeError(
-            f"{self._place()}, can't be called with a row: {row}{seeded}. It takes {signature}."
+            f"{self._place()}, can't be called with a row: {row}{seeded}. It takes {signature}.{cure}"
         )
 
     def caller(self, structure: Structure) -> Callable[[tuple[Any, ...]], Any]:
@@ -278,3 +279,12 @@ def _without_frames(error: Any) -> Any:
         link.__traceback__ = None
         link = link.__context__ if link.__cause__ is None else link.__cause__
     return error
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    """Return whether a function can be called with so many arguments."""
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True

@@ -60,7 +60,7 @@ class Results:
         else:
             leaves, structure = flatten(result)
             if structure != self.structure:
-                text = nest_text(structure, self.structure, is_declared=self.is_declared)
+                text = nest_text(result, self.structure, is_declared=self.is_declared)
                 raise self.function.mismatch(where(), text)
         for number, value in enumerate(leaves):
             sink = self.out.sinks[number]
@@ -92,7 +92,7 @@ class Results:
             return conformed(value, self.fields[number].spec, copy=copy)
         except (TypeError, ValueError) as error:
             specs = self.structure.unflatten([field.spec for field in self.fields])
-            text = misfit_text(error, number, specs, is_declared=self.is_declared)
+            text = misfit_text(error, value, number, specs, is_declared=self.is_declared)
         raise self.function.mismatch(where(), text)
 
 
@@ -107,14 +107,16 @@ class Misfit(ValueError):
         self.cure = cure
 
 
-def misfit_text(error: Exception, number: int, specs: Any, *, is_declared: bool) -> str:
+def misfit_text(error: Exception, value: Any, number: int, specs: Any, *, is_declared: bool) -> str:
     """Return what is wrong with field `number` of a result, and the cure: the whole nest of specs, to be pasted."""
     name = field_names(flatten(specs)[1])[number]
     if not isinstance(error, Misfit):
         return f"returned for field {name!r} {error}"
-    return (
-        f"returned for field {name!r} {misfit_words(error, number, specs, is_declared=is_declared)}"
-    )
+    words = misfit_words(error, number, specs, is_declared=is_declared)
+    if error.fitting is None and not error.cure:
+        alike = "" if is_declared else " All rows must have its dtype, and as many dimensions."
+        words += no_field_hint(value) or alike
+    return f"returned for field {name!r} {words}"
 
 
 def misfit_words(error: Misfit, number: int, specs: Any, *, is_declared: bool = True) -> str:
@@ -134,6 +136,8 @@ def conformed(value: Any, spec: ArraySpec, *, copy: bool = False) -> Any:
     With `copy`, the array is in memory that nobody else refers to. Raises Misfit, or TypeError or ValueError for
     what is no array at all.
     """
+    if value is None:
+        raise Misfit("None", str(spec), None)
     if not isinstance(spec.dtype, np.dtype):
         # As objects: so NumPy's own text of one width is accepted, and an empty array of any dtype.
         items = np.asarray(value, object)
@@ -142,13 +146,19 @@ def conformed(value: Any, spec: ArraySpec, *, copy: bool = False) -> Any:
         if not spec.shape:
             return items[()]
         return items.copy() if copy else items
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        kind = type(value).__name__
+        raise Misfit(f"a {kind} whose parts differ in shape", str(spec), None) from error
     if not spec.admits(array.shape):
         fitting = _loosened(spec, array.shape) if len(array.shape) == len(spec.shape) else None
         raise Misfit(f"an array of shape {array.shape}", str(spec), fitting)
     if array.dtype != spec.dtype:
         is_weak = isinstance(value, bool | int | float | complex)
         if not (is_weak and _fits(array, spec.dtype)) and not np.can_cast(array.dtype, spec.dtype):
+            if array.dtype.kind in "OSU":
+                raise Misfit(f"{value!r:.80}", str(spec), None)
             came = f"dtype {array.dtype}, which can't become {spec.dtype} without loss"
             cure = f" Return value.astype({str(spec.dtype)!r})."
             fitting = ArraySpec(spec.shape, array.dtype) if array.dtype.kind in "biufc" else None
@@ -171,14 +181,32 @@ def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
     return ArraySpec(sizes, spec.dtype)
 
 
-def nest_text(got: Structure, want: Structure, *, is_declared: bool = True) -> str:
+def nest_text(result: Any, want: Structure, *, is_declared: bool = True) -> str:
     """Return the message for a result whose nest is not the declared one."""
-    hint = (
-        " Did it forget to return something?" if str(got) == "PyTreeSpec(None, NoneIsLeaf)" else ""
-    )
     origin = "is declared" if is_declared else "was inferred from row 0"
-    return f"returned a nest {_plain(got)}, but {_plain(want)} {origin}.{hint}"
+    cure = " Return that, or change spec=." if is_declared else " All rows must have the same nest."
+    got = nest_words(flatten(result)[1])
+    return f"returned a nest {got}, but {nest_words(want)} {origin}.{no_field_hint(result) or cure}"
 
 
-def _plain(structure: Structure) -> str:
-    return str(structure).removeprefix("PyTreeSpec(").split(", NoneIsLeaf")[0].rstrip(")") or "*"
+def no_field_hint(value: Any) -> str:
+    """Return what was most likely meant by a result that is no field, or ''."""
+    if value is None:
+        return " Did it forget to return something?"
+    if isinstance(value, list):
+        return " A list is one field; for several, return a tuple: return a, b."
+    return ""
+
+
+class _AnyLeaf:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def nest_words(structure: Structure) -> str:
+    """Return a nest with a star for each field.
+
+    >>> nest_words(flatten((1, {"a": 2}))[1])
+    "(*, {'a': *})"
+    """
+    return repr(structure.unflatten([_AnyLeaf()] * structure.num_leaves))
