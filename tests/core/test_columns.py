@@ -193,21 +193,26 @@ def test_rows_collected_from_several_columns_are_those_of_lists(
 @given(
     groups=st.integers(1, 4),
     group_rows=st.integers(1, 5),
-    scattered=st.booleans(),
+    kind=st.sampled_from(["all", "scattered", "a run", "a run and more"]),
     data=st.data(),
 )
 def test_rows_put_from_any_place_on_go_there_and_nowhere_else(
-    groups: int, group_rows: int, scattered: bool, data: st.DataObject
+    groups: int, group_rows: int, kind: str, data: st.DataObject
 ):
     total = groups * group_rows
     memory = np.full((groups, group_rows + 1, 2), -1)
-    slots = index(data.draw(st.permutations(range(total)))) if scattered else None
-    column = Fixed(memory[:, :group_rows], slots)
-    place = data.draw(st.integers(0, total))
-    values = np.arange(2 * data.draw(st.integers(0, total - place))).reshape(-1, 2)
+    where = np.arange(total)
+    if kind == "scattered":
+        where = index(data.draw(st.permutations(range(total))))
+    elif kind == "a run":
+        where = where[data.draw(st.integers(0, total - 1)) :]
+    elif kind == "a run and more":
+        where = np.roll(where, data.draw(st.integers(0, total)))
+    column = Fixed(memory[:, :group_rows], None if kind == "all" else where)
+    place = data.draw(st.integers(0, len(where)))
+    values = np.arange(2 * data.draw(st.integers(0, len(where) - place))).reshape(-1, 2)
     column.put(values, place)
     expected = np.full((total, 2), -1)
-    where = np.arange(total) if slots is None else slots
     expected[where[place : place + len(values)]] = values
     assert (memory[:, :group_rows].reshape(total, 2) == expected).all()
     assert (memory[:, group_rows] == -1).all()

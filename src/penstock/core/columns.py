@@ -17,6 +17,14 @@ from penstock.core.spec import ArraySpec
 from penstock.memory import Allocate
 
 
+def _is_run(slots: Index) -> bool:
+    """Return whether there are numbers, each one more than the one before it."""
+    count = len(slots)
+    if not count or slots[-1] - slots[0] != count - 1:
+        return False
+    return bool((slots[1:] - slots[:-1] == 1).all())
+
+
 class Fixed:
     """Rows of one shape and dtype, in `grouped`: (groups, group_rows, *shape).
 
@@ -62,8 +70,12 @@ class Fixed:
         groups, group_rows = self.grouped.shape[:2]
         if self.slots is not None:
             slots = self.slots[place : place + len(values)]
-            self.grouped[slots // group_rows, slots % group_rows] = values
-        elif groups == 1:
+            if len(slots) != len(values) or not _is_run(slots):
+                self.grouped[slots // group_rows, slots % group_rows] = values
+                return
+            # As a part of a block in the order of its file has it: whole batches at once, not number by number.
+            place = int(slots[0])
+        if groups == 1:
             self.grouped[0, place : place + len(values)] = values
         else:
             group, place = divmod(place, group_rows)
@@ -82,7 +94,7 @@ class Fixed:
         """Return rows of this column as one array to write into; None if they do not follow each other in memory."""
         if self.slots is not None:
             slots = self.slots[start:stop]
-            if not len(slots) or bool((np.diff(slots) != 1).any()):
+            if not _is_run(slots):
                 return None
             start, stop = int(slots[0]), int(slots[-1]) + 1
         if start == stop:
