@@ -18,6 +18,7 @@ void bind_read_rows(nanobind::module_& m);
 void bind_array_memory(nanobind::module_& m);
 void bind_lzf(nanobind::module_& m);
 void bind_resize(nanobind::module_& m);
+void bind_png(nanobind::module_& m);
 void bind_array_table(nanobind::module_& m);
 void bind_inflate(nanobind::module_& m);
 void bind_hdf5_filters(nanobind::module_& m);
@@ -46,6 +47,7 @@ NB_MODULE(_native, m) {
   penstock::bind_array_memory(m);
   penstock::bind_lzf(m);
   penstock::bind_resize(m);
+  penstock::bind_png(m);
   penstock::bind_array_table(m);
   penstock::bind_inflate(m);
   penstock::bind_hdf5_filters(m);

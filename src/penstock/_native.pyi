@@ -673,6 +673,13 @@ def resize(
 def rows_to_resize(rows: int, height: float, at: int, count: int, out_rows: int) -> tuple[int, int]:
     """Return which rows of an image the new rows from `at` on are made of: the first, and the end."""
 
+def undo_png_filters(rows: npt.NDArray[np.uint8], pixel_nbytes: int) -> None:
+    """Undo the filters of the rows of a PNG, in place: the first byte of each says which it has.
+
+    Raises:
+        ValueError: A row has a filter that there is none of, or an argument has the wrong type, shape or layout.
+    """
+
 def unpack_deflate(
     packed: ReadableBuffer | npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]
 ) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from penstock.io.paths import expand
 from penstock.sources.images.by_pillow import PillowPicture
 from penstock.sources.images.decoders import open_picture, require_decoders
 from penstock.sources.images.jpeg import JpegPicture
+from penstock.sources.images.png import PngPicture
 
 
 @pytest.mark.parametrize(
@@ -17,9 +18,11 @@ from penstock.sources.images.jpeg import JpegPicture
         ("a.jpg", "JPEG", "RGB", JpegPicture),
         ("a.JPEG", "JPEG", "L", JpegPicture),
         ("a.data", "JPEG", "RGB", JpegPicture),
+        ("a.png", "PNG", "RGB", PngPicture),
+        ("a.PNG", "PNG", "L", PngPicture),
+        ("a.data", "PNG", "RGBA", PngPicture),
+        ("a.png", "PNG", "I;16", PillowPicture),
         ("a.jpg", "JPEG", "CMYK", PillowPicture),
-        ("a.png", "PNG", "RGB", PillowPicture),
-        ("a.data", "PNG", "RGB", PillowPicture),
         ("a.tif", "TIFF", "RGB", PillowPicture),
         ("a.webp", "WEBP", "RGB", PillowPicture),
         ("a.gif", "GIF", "P", PillowPicture),

@@ -1,6 +1,7 @@
 """Images that Pillow decodes, as what their names say; how many bytes that takes is known before it begins."""
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,10 @@ from penstock.io.seekable import PAGES_NBYTES, SeekableFile
 from penstock.io.sizes import READ_NBYTES
 from penstock.sources.images.picture import (
     HEAD_NBYTES,
-    UNVERIFIED,
     Picture,
     too_few_bytes,
     too_much_before_pixels,
+    wrong_sum,
 )
 from penstock.sources.images.png_sums import PngSums
 
@@ -188,22 +189,20 @@ class PillowPicture(Picture):
                 decoding += depth * pixels  # It is turned round, and back.
         elif image.tile and image.tile[0][0] == "bmp_rle":
             decoding = 2 * pixels  # All runs are unpacked before they are put into the image.
-        taken = _nbytes(width, height, depth, self.shape[0])
+        taken = taken_nbytes(width, height, depth, self.shape[0])
         return kept + decoding + taken + self.result_nbytes()
 
     def _put(self, image: Any, out: Array) -> None:
-        """Put the pixels into `out`, as large as that is, in pieces: Pillow's way out of an image takes room."""
-        size = self.height / self._divisor, self.width / self._divisor
-        rows = _PIECE_PIXELS // image.width - _reach(image.height, len(out))
-        count = max(1, rows * len(out) // image.height)
+        """Put the pixels into `out`, as large as that is."""
         grey = _deep_grey(image)
-        for at in range(0, len(out), count):
-            part = out[at : at + count]
-            first, stop = _native.rows_to_resize(image.height, size[0], at, len(part), len(out))
-            piece = image
-            if (first, stop) != (0, image.height):
-                piece = image.crop((0, first, image.width, stop))
-            _native.resize(_rgb(piece, grey), first, image.height, size, part, at, len(out))
+
+        def rgb(first: int, stop: int) -> Array:
+            is_all = (first, stop) == (0, image.height)
+            piece = image if is_all else image.crop((0, first, image.width, stop))
+            return _rgb(piece, grey)
+
+        size = self.height / self._divisor, self.width / self._divisor
+        put_in_pieces(rgb, (image.height, image.width), size, out)
 
     def _tile_of(self, image: Any) -> tuple[int, int]:
         """Return width and height of what is decoded at once: a tile of a TIFF may be larger than the image."""
@@ -255,11 +254,7 @@ class _Counted(SeekableFile):
             self.seek(sums.at)
             sums.saw(sums.at, memoryview(piece)[: self.readinto(piece)])
         if sums.is_bad:
-            raise DataError(
-                "a checksum of its pixels is wrong: they are not what was written",
-                file=str(self._location),
-                cure=f"Copy it again from its original; {UNVERIFIED} reads it as it is.",
-            )
+            raise wrong_sum(self._location)
 
     def readinto(self, buffer: Any) -> int:
         """Fill as much of `buffer` as the file has, and return how much that was."""
@@ -282,6 +277,26 @@ class _Counted(SeekableFile):
         if (size is None or size < 0 or size > self.left) and self._reader.size > self.left:
             size = self.left + 1  # One too many, and not all of a file of any size.
         return super().read(size)
+
+
+def put_in_pieces(
+    rgb: Callable[[int, int], Array],
+    sides: tuple[int, int],
+    size: tuple[float, float],
+    out: Array,
+) -> None:
+    """Put pixels into `out`, as large as that is, in pieces: the way to RGB takes room.
+
+    `rgb(first, stop)` returns rows as RGB; `sides` are how many rows and columns there are, `size` is the same but for
+    last ones that are there only in part.
+    """
+    height, width = sides
+    rows = _PIECE_PIXELS // width - _reach(height, len(out))
+    count = max(1, rows * len(out) // height)
+    for at in range(0, len(out), count):
+        part = out[at : at + count]
+        first, stop = _native.rows_to_resize(height, size[0], at, len(part), len(out))
+        _native.resize(rgb(first, stop), first, height, size, part, at, len(out))
 
 
 def _pillow(location: Location) -> Any:
@@ -353,13 +368,8 @@ def _rgb(piece: Any, grey: _DeepGrey | None) -> Array:
     return np.repeat(pixels, 3, axis=2)
 
 
-def rgb_nbytes(width: int, height: int, out_height: int) -> int:
-    """Return what an image takes that is grey or of three colours, until it has so many rows."""
-    return _nbytes(width, height, 4, out_height)
-
-
-def _nbytes(width: int, height: int, depth: int, out_height: int) -> int:
-    """Return what an image takes in Pillow, with what its decoder and the way out of it take."""
+def taken_nbytes(width: int, height: int, depth: int, out_height: int) -> int:
+    """Return what an image of so many bytes a pixel takes in Pillow, with its decoder and the way out of it."""
     piece = min(width * height, max(_PIECE_PIXELS, width * (2 + _reach(height, out_height))))
     # Decoders hold two rows of up to 8 bytes a pixel. Each row has an address, in two images at a time; and there are
     # the pages of the file.

@@ -7,6 +7,7 @@ from penstock.io.location import Location
 from penstock.sources.images.by_pillow import PillowPicture, formats_of
 from penstock.sources.images.jpeg import JpegPicture
 from penstock.sources.images.picture import Picture
+from penstock.sources.images.png import PngPicture
 
 
 def require_decoders(locations: Iterable[Location]) -> None:
@@ -22,12 +23,13 @@ def open_picture(
     location: Location, size: tuple[int, int] | None, *, verify: bool = True
 ) -> Picture:
     """Return an image, of which the header is read; `size` is the height and width that it shall have."""
-    if _may_be_jpeg(location):
-        found = JpegPicture.opened(location, size, verify=verify)
+    kinds = formats_of(location)
+    for one in (JpegPicture, PngPicture):
+        found = one.opened(location, size, verify=verify) if one.kind in kinds else None
         if found is not None:
             return found
     return PillowPicture(location, size, verify=verify)
 
 
 def _may_be_jpeg(location: Location) -> bool:
-    return "JPEG" in formats_of(location)
+    return JpegPicture.kind in formats_of(location)

@@ -1,34 +1,30 @@
 """A plain JPEG, decoded by libjpeg-turbo straight from the file's bytes; Pillow has it, too, at twice the time."""
 
 from functools import cache
-from typing import Any, Self
-
-import numpy as np
+from typing import Any
 
 from penstock import _native
 from penstock.core.arrays import Array
 from penstock.core.optional import require
 from penstock.errors import DataError
-from penstock.io.location import Location
-from penstock.io.open import open_reader
 from penstock.io.reader import Reader, read_bytes
-from penstock.sources.images.by_pillow import PillowPicture, most_pixels_a_byte, rgb_nbytes
+from penstock.sources.images.by_pillow import taken_nbytes
 from penstock.sources.images.jpeg_header import JpegHeader, jpeg_header
 from penstock.sources.images.picture import (
     HEAD_NBYTES,
     UNVERIFIED,
-    Picture,
-    too_few_bytes,
     too_much_before_pixels,
 )
+from penstock.sources.images.whole_file import WholeFilePicture
 
-_FIRST_NBYTES = 1 << 16  # Most headers are shorter, and many files.
 # What libjpeg says when pixels are lost. Other warnings are of bytes too many, which many cameras write.
 _LOST = ("premature end", "Premature end", "bad Huffman code", "instead of RST")
 
 
-class JpegPicture(Picture):
+class JpegPicture(WholeFilePicture):
     """A JPEG of one or three colours, 8 bits each."""
+
+    kind = "JPEG"
 
     def __init__(
         self,
@@ -39,42 +35,19 @@ class JpegPicture(Picture):
         *,
         verify: bool,
     ) -> None:
-        super().__init__(reader.location, size, verify=verify)
-        self.width, self.height = header.width, header.height
-        self._reader = reader
-        self._first = first
-        self.check_pixels(self.width, self.height)
-        if self.width * self.height > reader.size * most_pixels_a_byte("JPEG"):
-            raise too_few_bytes(self.location, self.width, self.height)
+        super().__init__(reader, first, (header.height, header.width), size, verify=verify)
         self._divisor = self.reduction()
         self.nbytes = self._decoding_nbytes(header)
 
-    @classmethod
-    def opened(
-        cls, location: Location, size: tuple[int, int] | None, *, verify: bool
-    ) -> Self | None:
-        """Return the image, or None if it is no plain JPEG."""
-        reader = open_reader(location, direct=False)
-        try:
-            first = bytearray(min(reader.size, _FIRST_NBYTES))
-            reader.read_into(first, 0)
-            header = jpeg_header(_Start(reader, bytes(first)).read)
-            if header is not None:
-                return cls(reader, first, header, size, verify=verify)
-        except BaseException:
-            reader.close()
-            raise
-        reader.close()
-        return None
-
-    def close(self) -> None:
-        """Close the file."""
-        self._reader.close()
+    @staticmethod
+    def header_of(reader: Reader, first: bytes) -> JpegHeader | None:
+        """Return what the header says; None if it is no plain JPEG."""
+        return jpeg_header(_Start(reader, first).read)
 
     def decode(self, out: Array) -> None:
         """Fill `out` with the pixels."""
         try:
-            self._decode(self._data(), out)
+            self._decode(self.data(), out)
         except (ValueError, RuntimeError) as error:
             if isinstance(error, DataError):
                 raise
@@ -87,8 +60,7 @@ class JpegPicture(Picture):
                     f"{UNVERIFIED} reads it as it is, if it is not cut off.",
                 ) from error
             # It warned of what does no harm, or gave up, and Pillow then says why.
-            with PillowPicture(self.location, self.size, verify=self.verify) as other:
-                other.decode(out)
+            self.decode_by_pillow(out)
 
     def _decode(self, data: Array, out: Array) -> None:
         library = _library()
@@ -105,16 +77,6 @@ class JpegPicture(Picture):
         size = self.height / self._divisor, self.width / self._divisor
         _native.resize(image, 0, height, size, out, 0, len(out))
 
-    def _data(self) -> Array:
-        """Return the file."""
-        first = np.frombuffer(self._first, np.uint8)
-        if len(first) == self._reader.size:
-            return first
-        data = np.empty(self._reader.size, np.uint8)
-        data[: len(first)] = first
-        self._reader.read_into(data[len(first) :], len(first))
-        return data
-
     def _decoding_nbytes(self, header: JpegHeader) -> int:
         """Return the most bytes that are taken at any time, also if it is Pillow that decodes it."""
         width, height = -(-self.width // self._divisor), -(-self.height // self._divisor)
@@ -123,7 +85,7 @@ class JpegPicture(Picture):
             # The coefficients of all pixels, two bytes each, until the last scan is read.
             scans = 2 * header.num_colors * (self.width + 16) * (self.height + 16)
         ours = self._reader.size + 3 * width * height + 16 * width
-        theirs = rgb_nbytes(width, height, self.shape[0])
+        theirs = taken_nbytes(width, height, 4, self.shape[0])
         return scans + max(ours, theirs) + self.result_nbytes()
 
 

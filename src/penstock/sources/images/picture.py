@@ -12,7 +12,8 @@ HEAD_NBYTES = 64 << 20
 RULES = "as stored, 8 bits, triangle"
 """What the pixels of a file are. It is in the fingerprint, and changes with them: older states are refused then.
 
-The decoder follows from the format: `jpeg.py` says which JPEG libjpeg-turbo decodes, and Pillow decodes all else.
+The decoder follows from the format: `jpeg.py` says which JPEG libjpeg-turbo decodes, `png.py` which PNG native code
+unpacks (to the pixels that Pillow has), and Pillow decodes all else.
 Pixels are as they are stored: what EXIF says of turning them is not followed, in any format. Of pixels of more than 8
 bits the high 8 are taken. Grey, palettes and CMYK become RGB as Pillow has it, and transparency is left out. A size is
 reached by weights that form a triangle as wide as what a new pixel stands for (`src/native/resize.cpp`), so that no old
@@ -88,4 +89,13 @@ def too_much_before_pixels(location: Location) -> DataError:
         f"more than {HEAD_NBYTES >> 20} MB stand before its pixels",
         file=str(location),
         cure="Save it again without its texts and profiles, or leave it out.",
+    )
+
+
+def wrong_sum(location: Location) -> DataError:
+    """Return the error of a PNG of whose pixels a checksum is wrong."""
+    return DataError(
+        "a checksum of its pixels is wrong: they are not what was written",
+        file=str(location),
+        cure=f"Copy it again from its original; {UNVERIFIED} reads it as it is.",
     )
