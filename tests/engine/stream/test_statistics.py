@@ -118,6 +118,21 @@ def test_nan_and_infinity_show_in_their_place_only():
     assert (found.mean[2], found.variance[2]) == (1, 0)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "longdouble"])
+@pytest.mark.parametrize("infinite", [(3,), (0, 99), (98,), ()], ids=str)
+def test_the_mean_with_an_infinity_is_that_one_in_whichever_block_it_is(
+    dtype: str, infinite: tuple[int, ...]
+):
+    x = np.ones((100, 3), dtype)
+    x[list(infinite), 1] = -np.inf
+    (found,) = ps.from_arrays((x,)).batch(1).with_options(memory="1MB").statistics()
+    assert found.mean.tolist() == [1, -np.inf if infinite else 1, 1]
+    assert found.variance[[0, 2]].tolist() == [0, 0]
+    x[50, 1] = np.inf
+    (found,) = ps.from_arrays((x,)).batch(1).with_options(memory="1MB").statistics()
+    assert np.isnan(found.mean[1]) if infinite else found.mean[1] == np.inf
+
+
 @pytest.mark.parametrize("size", [0, 1, 7, 1000])
 @pytest.mark.parametrize(
     "kind", ["int64", "int8", "bool", "str", "bytes", "fixed", "far apart", "uint64"]

@@ -88,21 +88,28 @@ class _Others:
         rows = rows.reshape(-1, *rows.shape[lead:])
         before, self.count = self.count, self.count + len(rows)
         if rows.dtype.kind in "fc":
-            exact = rows.astype(np.complex128 if rows.dtype.kind == "c" else np.float64)
-            mean = exact.mean(axis=0)
-            squares = (np.abs(exact - mean) ** 2).sum(axis=0)
-            if self.mean is None or self.squares is None:
-                self.mean, self.squares = mean, squares
-            else:
-                delta = mean - self.mean
-                self.mean = self.mean + delta * (len(rows) / self.count)
-                self.squares = (
-                    self.squares + squares + np.abs(delta) ** 2 * (before * len(rows) / self.count)
-                )
+            # Infinity less infinity is not a number, and NumPy would warn of it.
+            with np.errstate(invalid="ignore"):
+                self._join(rows, before)
         if rows.dtype.kind in "fmM":
             low, high = rows.min(axis=0), rows.max(axis=0)
             self.minimum = low if self.minimum is None else np.minimum(self.minimum, low)
             self.maximum = high if self.maximum is None else np.maximum(self.maximum, high)
+
+    def _join(self, rows: Array, before: int) -> None:
+        exact = rows.astype(np.complex128 if rows.dtype.kind == "c" else np.float64)
+        mean = exact.mean(axis=0)
+        squares = (np.abs(exact - mean) ** 2).sum(axis=0)
+        if self.mean is None or self.squares is None:
+            self.mean, self.squares = mean, squares
+            return
+        delta = mean - self.mean
+        # As the native code has it: the mean with an infinity is that one, unless there are both.
+        is_infinite = np.isinf(mean) | np.isinf(self.mean)
+        self.mean = self.mean + np.where(is_infinite, mean, delta * (len(rows) / self.count))
+        self.squares = (
+            self.squares + squares + np.abs(delta) ** 2 * (before * len(rows) / self.count)
+        )
 
     def result(self) -> tuple[Array | None, Array | None, Array | None, Array | None]:
         """Return mean, variance, minimum and maximum."""
