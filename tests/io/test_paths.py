@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -54,6 +55,26 @@ def test_a_folder_gives_its_files_but_not_the_hidden_ones(folder):
     assert names(expand(str(folder) + "/", suffixes=(".NPY",))) == ["a.npy", "b.npy"]
     found = expand(folder, suffixes=(".npy",), recursive=True)
     assert names(found) == ["a.npy", "b.npy", "d.npy", "e.npy"]
+
+
+@pytest.mark.parametrize("make", [ps.from_files, ps.from_tfrecord, expand])
+def test_a_path_that_is_named_twice_is_read_once_with_a_warning(tmp_path, monkeypatch, make):
+    if make is ps.from_tfrecord:
+        ps.from_arrays({"x": np.arange(3)}).write(tmp_path / "w", format="tfrecord")
+        (name,) = (str(one) for one in (tmp_path / "w").glob("*.tfrecord"))
+    else:
+        name = str(tmp_path / "x.npy")
+        np.save(name, np.arange(3))
+    monkeypatch.chdir(Path(name).parent)
+    relative = Path(name).name
+    with pytest.warns(
+        ps.PenstockWarning, match=rf"{name} is named 2 times, and is read once.*ps\.concatenate"
+    ):
+        found = make([name, relative])
+    assert len(found) == (1 if make is expand else 3)
+    with pytest.warns(ps.PenstockWarning, match=r"is named 3 times \(and 1 other paths\)"):
+        make([name, "*" + Path(name).suffix, relative, "*" + Path(name).suffix, name])
+    make([name, "*" + Path(name).suffix])  # A pattern beside a path is a union.
 
 
 def test_a_list_keeps_its_order_and_each_file_comes_once(folder):

@@ -4,15 +4,16 @@ import contextlib
 import copy
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from penstock.core.arguments import at_home
 from penstock.core.lazy import lazy
-from penstock.errors import DataError
+from penstock.errors import DataError, warn_user
 from penstock.io.local.listing import list_local
-from penstock.io.location import Location, is_url
+from penstock.io.location import Location, is_url, without_secrets
 from penstock.io.selection import Selection
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def expand(
     storage_options: Mapping[str, Any] | None = None,
     skipped: list[Exception] | None = None,
 ) -> list[Location]:
-    """Return the files that `paths` names, each once, with their sizes and versions.
+    """Return the files that `paths` names, each once, with their sizes and versions; warns of a path that comes twice.
 
     What a glob or a folder holds comes sorted by name; a list keeps the order it was written in,
     since the rows of other files may be aligned with it. Nothing is read but names and sizes.
@@ -67,8 +68,10 @@ def expand(
     missed: list[DataError] | None = None if skipped is None else []
     selection = Selection(tuple(suffix.lower() for suffix in suffixes), recursive, missed)
     found: dict[str, Location] = {}
+    named: Counter[str] = Counter()
     for path in _each(paths):
         local = _local_path(path)
+        named[local or path] += 1
         try:
             some = (
                 remote_listing.list_remote(path, selection, options)
@@ -86,7 +89,19 @@ def expand(
         skipped += missed
     if not found:
         raise ValueError("paths must name at least one file, got an empty list.")
+    _warn_of_repeats(named)
     return list(found.values())
+
+
+def _warn_of_repeats(named: Counter[str]) -> None:
+    """Say that a path which is named several times is read once: somebody may have wanted its rows as often."""
+    again = [path for path, count in named.items() if count > 1]
+    if again:
+        more = f" (and {len(again) - 1} other paths)" if len(again) > 1 else ""
+        warn_user(
+            f"{without_secrets(again[0])} is named {named[again[0]]} times{more}, and is read once. For its rows as "
+            "often, put datasets one after the other: ps.concatenate(ds, ds)."
+        )
 
 
 @contextlib.contextmanager
