@@ -251,6 +251,9 @@ class Node(ABC):
         """Return what a user must know even without asking: the first stream of this node warns of it."""
         return ()
 
+    def raise_known(self) -> None:  # noqa: B027  # Most nodes know of nothing.
+        """Raise if it is known already that some row of this node can't be read: each stream asks when it opens."""
+
     def order_key(self) -> tuple[Hashable, ...] | None:
         """Return what the order of a shuffle follows from: first its seed, then the number of rows, then the rest.
 

@@ -1,6 +1,7 @@
 """Parquet: columns of every type, row groups of any size, nulls, and footers that lie."""
 
 import base64
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,49 @@ def test_a_null_is_named_by_column_row_group_and_row_with_the_cure(
 
 
 @pytest.mark.parametrize("has_statistics", [True, False])
+def test_under_skip_a_null_costs_its_row_group_whatever_the_statistics_tell(
+    tmp_path: Path, has_statistics: bool
+) -> None:
+    good, bad = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"x": list(range(10))}), good)
+    table = pa.table({"x": [*range(100), None, 101, 102]})
+    pq.write_table(table, bad, row_group_size=20, write_statistics=has_statistics)
+    for at_call in ("raise", "skip"):
+        for paths, num_rows in (([good, bad], 110), (bad, 100)):
+            ds = ps.from_files(paths, on_error=at_call)
+            with ds.with_options(on_error="skip").stream() as stream:
+                assert len(list(stream)) == num_rows
+            assert stream.report().num_skipped == 3
+            assert "row 100: column 'x' has a null in row group 5" in stream.report().skipped[0]
+            with pytest.raises(DataError, match="row 100: column 'x' has a null in row group 5"):
+                run(ds)
+
+
+def test_a_null_that_the_footer_tells_of_is_raised_before_the_first_row(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1, 2, None]}), tmp_path / "a.parquet", row_group_size=1)
+    ds = ps.from_files(tmp_path / "a.parquet").batch(1)
+    with pytest.raises(DataError, match="row 2: column 'x' has a null in row group 2"):
+        ds.stream()
+
+
+@pytest.mark.parametrize(
+    ("values", "cure"),
+    [
+        (pa.array([True, None]), "fill_null(False), cast the column to floats"),
+        (pa.array(["a", None]), 'fill_null("")'),
+        (pa.array([b"a", None]), 'fill_null(b"")'),
+        (pa.array([[1], None]), "fill it before it is written, or leave it out"),
+    ],
+)
+def test_the_cure_of_a_null_is_one_for_the_type_of_the_column(
+    tmp_path: Path, values: Any, cure: str
+) -> None:
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=re.escape(cure)):
+        run(ps.from_files(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
 def test_missing_floats_are_nan_and_missing_times_are_not_a_time(
     tmp_path: Path, has_statistics: bool
 ) -> None:
@@ -322,7 +366,7 @@ def test_a_name_with_a_dot_is_not_taken_for_a_part_of_another(tmp_path: Path) ->
     pq.write_table(nulls, tmp_path / "b.parquet")
     assert run(ps.from_files(tmp_path / "b.parquet", "a")) == [1, 2]
     with pytest.raises(DataError, match=r"b\.parquet, row 0: column 'a\.b' has a null"):
-        ps.from_files(tmp_path / "b.parquet", "a.b")
+        run(ps.from_files(tmp_path / "b.parquet", "a.b"))
 
 
 def test_two_columns_of_one_name_are_refused_if_they_are_chosen(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ class Stream(Closing):
         try:
             if plan.is_watched:
                 watch(self, plan)
+            for node in walk(plan.node):
+                node.raise_known()
             self._agreement = agreement_of(plan.node, begin)
             self._engine.open(begin.epoch, begin.cursor, by_element=by_element)
             self._warn()

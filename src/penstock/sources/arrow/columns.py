@@ -101,15 +101,20 @@ def check_column(schema: Any, name: str, file: str) -> ArraySpec:
     return spec
 
 
-def null_error(file: str, name: str, group: str, row: int | None) -> DataError:
-    """Return the error for a missing value."""
+def null_error(file: str, name: str, group: str, row: int | None, spec: ArraySpec) -> DataError:
+    """Return the error for a missing value of a column with rows of `spec`."""
+    fill = ""
+    if spec.is_text:
+        fill = f', table[column].fill_null({"b" if spec.dtype is bytes else ""}"")'
+    elif spec.shape == ():
+        value = False if spec.numpy_dtype.kind == "b" else 0
+        fill = f", table[column].fill_null({value}), cast the column to floats"
     return DataError(
         f"column {name!r} has a null in {group}",
         file=file,
         row=row,
-        cure="Only floats (as nan) and times (as not-a-time) can be missing: fill it before it is written, "
-        "table[column].fill_null(0), fill_null(False) for truths, cast the column to floats, or leave it out with "
-        "fields=(...).",
+        cure="Only floats (as nan) and times (as not-a-time) can be missing: fill it before it is "
+        f"written{fill}, or leave it out with fields=(...).",
     )
 
 

@@ -222,7 +222,7 @@ class ArrowLeaf(ArrowColumn):
                     columns.append(varying_values(array, spec, context.allocate))
             except NullFoundError as error:
                 raise null_error(
-                    self.file, self.name, f"record batch {number}", begin + error.row
+                    self.file, self.name, f"record batch {number}", begin + error.row, spec
                 ) from None
         return joined(columns, context.allocate) if values is None else values
 

@@ -20,7 +20,6 @@ from penstock.sources.arrow.columns import (
     as_numpy,
     check_column,
     may_be_missing,
-    null_error,
     restored,
 )
 from penstock.sources.parquet.handle import Handle, damaged, encrypted, file_errors, where
@@ -112,8 +111,6 @@ def _open(
         stored = [
             _stored(reader, groups, numbers, number, spec, name) for number in range(len(groups))
         ]
-        if spec.is_text or (spec.shape == () and not may_be_missing(spec)):
-            _check_nulls(groups, numbers, name, location)
         if name not in known and metadata.num_rows:
             known[name] = _sampled(
                 location, reader, metadata, int(np.argmax(lengths > 0)), numbers, spec
@@ -125,6 +122,8 @@ def _open(
         found = ParquetLeaf(field, grid, name, location, locations, request, metadata)
         found.column = numbers[0] if numbers else 0
         found.page_nbytes = sizes.page
+        if spec.is_text or (spec.shape == () and not may_be_missing(spec)):
+            found.null_group = _null_group(groups, numbers)
         found.packed_nbytes = max(
             (sum(group.column(c).total_compressed_size for c in numbers) for group in groups),
             default=0,
@@ -247,38 +246,14 @@ def _columns(metadata: Any, names: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
-def _check_nulls(
-    groups: Sequence[Any], columns: Sequence[int], name: str, location: Location
-) -> None:
-    """Raise if the footer already says that there are nulls: better now than in epoch 3.
+def _null_group(groups: Sequence[Any], columns: Sequence[int]) -> int | None:
+    """Return the first row group that has nulls by the statistics of the footer; None if these tell of none.
 
     Not for lists: for these, the footer counts empty lists as nulls, too.
     """
-    start = 0
     for number, group in enumerate(groups):
         for column in columns:
             statistics = group.column(column).statistics
             if statistics is not None and statistics.has_null_count and statistics.null_count:
-                row = start + _first_null(location, name, number, group.column(column))
-                raise null_error(str(location), name, f"row group {number}", row)
-        start += group.num_rows
-
-
-def _first_null(location: Location, name: str, number: int, column: Any) -> int:
-    """Return the first row of a row group that is a null: only for a message."""
-    with open_reader(location) as reader:
-        pages = read_pages(reader, column, where(name, number))
-        # Text keeps its dictionary, else a few rows could be gigabytes.
-        words = name if pages.can_be_coded else None
-        handle = Handle(location, reader, None, verify=False, dictionary=words)
-        passed = 0
-        rows = min(_SAMPLE_ROWS, pages.safe_rows(BATCH_NBYTES, 1 if words else None))
-        for batch in handle.file.iter_batches(rows, row_groups=[number], columns=[name]):
-            column = batch.column(name)
-            if column.null_count:
-                valid = as_numpy(column.is_valid())
-                passed += int(np.argmin(valid))
-                break
-            passed += batch.num_rows
-        handle.close()
-    return passed
+                return number
+    return None

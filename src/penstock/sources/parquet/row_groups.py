@@ -16,6 +16,7 @@ from penstock.core.spec import ArraySpec
 from penstock.errors import BudgetError, DataError
 from penstock.io.formats.parquet_pages import Pages, first_page, read_pages
 from penstock.io.location import Location
+from penstock.io.open import open_reader
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.memory import format_nbytes
 from penstock.sources.arrow.columns import (
@@ -29,7 +30,7 @@ from penstock.sources.arrow.columns import (
     varying_values,
 )
 from penstock.sources.arrow.leaf import ArrowColumn
-from penstock.sources.parquet.handle import BUFFER_NBYTES, Handle, where
+from penstock.sources.parquet.handle import BUFFER_NBYTES, Handle, file_errors, where
 from penstock.sources.reading.chunked import Chunked, Coded, Grid, Values
 from penstock.sources.reading.open_files import reader_of
 from penstock.sources.reading.parts import Request, array_key
@@ -43,6 +44,7 @@ USUAL_NBYTES = 3 * BATCH_NBYTES
 # Of the values of a list while pyarrow's buffers grow: the old one, one of twice its size, and those before, which its
 # allocator gives back a little later (2.7 were measured).
 _GROWTH = 3
+_LOOK_ROWS = 1 << 16  # Decoded at once in search of a null.
 _LEAST_ROWS = 256  # Decoded at once: texts that are too long for that keep their dictionary.
 
 
@@ -55,6 +57,8 @@ class ParquetLeaf(ArrowColumn):
     """The bytes that decoding takes besides, where there are large pages."""
     packed_nbytes = 0
     """The bytes of the column in the file, in the row group that has most of it."""
+    null_group: int | None = None
+    """The first row group that has a null which can't be read, where the footer tells."""
 
     def __init__(
         self,
@@ -299,7 +303,34 @@ class ParquetLeaf(ArrowColumn):
 
     def _null(self, row: int) -> DataError:
         group = int(self.grid.chunk_of(np.array([row]))[0])
-        return null_error(self.file, self.name, f"row group {group}", row)
+        return null_error(self.file, self.name, f"row group {group}", row, self.field.spec)
+
+    @property
+    def is_known_bad(self) -> bool:
+        """Whether the footer tells of nulls that can't be read."""
+        return self.null_group is not None
+
+    def raise_known(self) -> None:
+        """Raise the error that reading all rows would end with."""
+        number = self.null_group
+        if number is None:
+            return
+        row = int(self.grid.bounds(np.array([number]))[0][0])
+        column = self.metadata.row_group(number).column(self.column)
+        with file_errors(self.location), open_reader(self.location) as reader:
+            pages = read_pages(reader, column, where(self.name, number))
+            # Text keeps its dictionary, else a few rows could be gigabytes.
+            words = self.name if pages.can_be_coded else None
+            handle = Handle(self.location, reader, None, verify=False, dictionary=words)
+            rows = min(_LOOK_ROWS, pages.safe_rows(BATCH_NBYTES, 1 if words else None))
+            for batch in handle.file.iter_batches(rows, row_groups=[number], columns=[self.name]):
+                values = batch.column(self.name)
+                if values.null_count:
+                    row += int(np.argmin(as_numpy(values.is_valid())))
+                    break
+                row += batch.num_rows
+            handle.close()
+        raise self._null(row)
 
     def staging_nbytes(self, num_rows: int) -> int:
         """Return the bytes of the decoded rows, and of the few that pyarrow is decoding."""

@@ -79,6 +79,14 @@ class Leaf(ABC):
     def limit_index(self, nbytes: int) -> None:  # noqa: B027  # Most leaves have none.
         """Keep no index that takes more, if it can do without."""
 
+    @property
+    def is_known_bad(self) -> bool:
+        """Whether the head of its file already tells of rows that can't be read: `raise_known` says which."""
+        return False
+
+    def raise_known(self) -> None:  # noqa: B027  # Most leaves know of nothing.
+        """Raise the error of the first row that is known to be bad."""
+
     def check_files(self) -> Sequence[FileVersion]:
         """Return the files with checksums that its rows are compared with."""
         return ()
