@@ -80,6 +80,12 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ps.interleave([batches]),
         "interleave needs 'spec': write spec=, a nest of ps.ArraySpec",
     ),
+    "a header": (lambda: ps.from_files("a.csv", header=None), "put a line with the names above"),
+    "names of columns": (
+        lambda: ps.from_files("a.csv", names=["a"]),
+        "first line .* has the names",
+    ),
+    "some columns": (lambda: ps.from_files("a.csv", usecols=["a"]), r"write fields=\('a', 'b'\)"),
     "a test size": (lambda: PAIR.split(test_size=0.1), r"train, test = ds.split\(0.9\)"),
     "a split that shuffles": (
         lambda: PAIR.split(0.9, shuffle=True),

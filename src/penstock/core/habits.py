@@ -100,6 +100,12 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "sep": "write separator=.",
         "delimiter": "write separator=.",
         "dtype": "write spec={'column': 'float32'}.",
+        "header": (
+            "a first line that is not all numbers has the names of the columns; if it is a row, put a line with "
+            "the names above it."
+        ),
+        "names": "the first line of a CSV file has the names: write them there; fields=('a', 'b') chooses some.",
+        "usecols": "write fields=('a', 'b').",
         "": (
             "Several files are one list: from_files(['a.npy', 'b.npy']); "
             "side by side: from_files({'x': 'a.npy', 'y': 'b.npy'})."

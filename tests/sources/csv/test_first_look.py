@@ -142,6 +142,84 @@ def test_large_whole_numbers_with_gaps_are_not_rounded_in_silence(tmp_path: Path
     assert_same(run(ds), [np.int64(2**60 + 1)])
 
 
+@pytest.mark.parametrize("has_arrow", [True, False])
+@pytest.mark.parametrize("late", [str(2**53 + 1), f" -{2**53 + 1}", str(2**70)])
+def test_large_whole_numbers_after_the_first_look_are_not_rounded_among_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_arrow: bool, late: str
+) -> None:
+    if not has_arrow:
+        monkeypatch.setattr(parsing, "arrow", lambda: None)
+    text = "a,b\n,1\n" + "1,2\n" * 70_000
+    match = (
+        rf"line 70003: column 'a' is float64, .*up to 2\*\*53, got '{late.strip()}'.*{{'a': str}}"
+    )
+    for ds in both(tmp_path, f"{text}{late},3\n"):
+        with pytest.raises(DataError, match=match):
+            run(ds.batch(1000))
+    for ds in both(tmp_path, f"{text}{late},3\n", fields="a", spec={"a": "float64"}):
+        assert run(ds.batch(1000))[-1][-1] == float(late)
+    # These are held, or no whole numbers.
+    for fine in (str(2**53), "1e300", "9007199254740993.0"):
+        for ds in both(tmp_path, f"{text}{fine},3\n", fields="a"):
+            assert run(ds.batch(1000))[-1][-1] == float(fine)
+
+
+def test_a_row_of_text_and_numbers_that_is_taken_for_the_header_is_warned_of(
+    tmp_path: Path,
+) -> None:
+    for name in ("a.csv", "a.csv.gz"):
+        data = b"5.1,3.5,setosa\n4.9,3.0,setosa\n,3.1,virginica\n"
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        with pytest.warns(PenstockWarning, match=r"first line .* number '5.1'.*the names above"):
+            ds = ps.from_files(tmp_path / name)
+        assert list(ds.spec) == ["5.1", "3.5", "setosa"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "city,2018,2020,2022\nOslo,1,2,3\n",
+        "name,0,1\na,5,6\n",
+        "name,3rd\na,5\n",
+        "name,7\na,b\n",
+        "name,nan\na,5\n",
+        "name,5\n",
+    ],
+)
+def test_names_with_numbers_are_not_warned_of(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert list(ps.from_files(tmp_path / "a.csv").spec) == text.splitlines()[0].split(",")
+
+
+def test_a_row_with_a_number_twice_that_is_taken_for_the_header_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("5.1,5.1,setosa\n4.9,3.0,setosa\n")
+    with pytest.raises(DataError, match=r"two columns called '5.1'.*line with the names above it"):
+        ps.from_files(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("other", "cure"),
+    [
+        ("b,a\n", r"another order: .*ps.concatenate\(a, b\)"),
+        ("a,c\n", r"second lacks b and adds c: .*ps.concatenate\(a, b\)"),
+        ("a\n", "second lacks b: give both"),
+    ],
+)
+def test_files_with_other_columns_say_what_differs_and_the_cure(
+    tmp_path: Path, other: str, cure: str
+) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "b.csv").write_text(other)
+    with pytest.raises(ps.SpecMismatchError, match=rf"same columns.*a\.csv.*b\.csv.*{cure}"):
+        ps.from_files(tmp_path / "*.csv")
+
+
+def test_leading_zeros_are_kept_in_text_alone(tmp_path: Path) -> None:
+    text = "zip,n\n00501,1\n"
+    assert_same(rows_of(tmp_path, text, fields="zip"), [np.int64(501)])
+    assert rows_of(tmp_path, text, fields="zip", spec={"zip": str}) == ["00501"]
+
+
 def test_whole_numbers_beyond_int64_are_uint64_where_that_holds_them(tmp_path: Path) -> None:
     found = rows_of(tmp_path, f"id\n{2**64 - 2}\n {2**64 - 1}\n+7\n", fields="id")
     assert_same(found, [np.uint64(2**64 - 2), np.uint64(2**64 - 1), np.uint64(7)])
@@ -248,6 +326,54 @@ def test_truths_are_bool_and_dates_are_text_unless_the_spec_says_so(tmp_path: Pa
     assert_same(days, [np.datetime64("2024-01-31"), np.datetime64("2024-02-01")])
     with pytest.raises(DataError, match=r"line 3: column 'sure' is bool, got ''.*can't be missing"):
         run(both(tmp_path, text, spec={"sure": bool})[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cell", "cure"),
+    [
+        ("datetime64[ns]", "1500-01-02", r"spec={'d': \"datetime64\[us\]\"} holds it"),
+        ("datetime64[ns]", "2500-01-01T12:00Z", r"spec={'d': \"datetime64\[us\]\"} holds it"),
+        ("datetime64[ps]", "2024-01-31", r"spec={'d': \"datetime64\[ns\]\"} holds it"),
+        ("datetime64[D]", "20240131", "written as 2024-01-31.*spec={'d': str}"),
+        ("datetime64[D]", "today", "written as 2024-01-31"),
+        ("datetime64[s]", "1970-01-01T00:00x", "written as 2024-01-31"),
+        ("timedelta64[s]", "99999999999999999999", "whole numbers of their unit"),
+    ],
+)
+@pytest.mark.parametrize("has_arrow", [True, False])
+def test_a_time_that_the_unit_does_not_hold_is_an_error_with_the_cure(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    cell: str,
+    cure: str,
+    has_arrow: bool,
+) -> None:
+    if not has_arrow:
+        monkeypatch.setattr(parsing, "arrow", lambda: None)
+    good = "7" if dtype.startswith("timedelta") else "1970-01-01"
+    for ds in both(tmp_path, f"d,n\n{good},0\n{cell},1\n,2\n", spec={"d": dtype}):
+        with pytest.raises(DataError, match=rf"a\.csv.*line 3: column 'd' is .*{cell}'.*{cure}"):
+            run(ds)
+        assert [row["n"] for row in run(ds.with_options(on_error="skip"))] == [0, 2]
+
+
+def test_times_with_an_offset_are_utc_and_finer_digits_than_the_unit_are_left_out(
+    tmp_path: Path,
+) -> None:
+    cells = ["2024-01-01T00:30:00.75+01:00", "2024-01-01T12:00Z", "", "2024-01-01 12:00:00.5"]
+    text = "d,n\n" + "".join(f"{cell},0\n" for cell in cells)
+    wanted = ["2023-12-31T23:30:00", "2024-01-01T12:00:00", "NaT", "2024-01-01T12:00:00"]
+    found = rows_of(tmp_path, text, fields="d", spec={"d": "datetime64[s]"})
+    assert [str(value) for value in found] == wanted
+    found = rows_of(tmp_path, text, fields="d", spec={"d": "datetime64[D]"})
+    assert [str(value) for value in found] == [one[:10] for one in wanted]
+
+
+def test_times_without_a_unit_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("d,n\n2024-01-01,1\n")
+    with pytest.raises(ValueError, match=r'must have a unit, got datetime64.*"datetime64\[s\]"'):
+        ps.from_files(tmp_path / "a.csv", spec={"d": "datetime64"})
 
 
 def test_quoted_numbers_spaces_and_quoted_line_breaks(tmp_path: Path) -> None:

@@ -144,6 +144,54 @@ def test_whole_numbers_beyond_the_type_are_never_other_ones(
             run(ds.batch(1000))
 
 
+@pytest.mark.parametrize("has_arrow", [True, False])
+def test_a_time_that_the_unit_does_not_hold_is_an_error_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_arrow: bool
+) -> None:
+    if not has_arrow:
+        monkeypatch.setattr(parsing, "arrow", lambda: None)
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        path = write(tmp_path / name, [{"d": "1970-01-01"}, {"d": "2500-01-01"}, {"d": None}])
+        ds = ps.from_files(path, "d", spec={"d": "datetime64[ns]"})
+        match = r"line 2: field 'd' is .*\"2500-01-01\".*spec={'d': \"datetime64\[us\]\"} holds"
+        with pytest.raises(DataError, match=match):
+            run(ds)
+        assert len(run(ds.with_options(on_error="skip"))) == 2
+        path = write(tmp_path / name, [{"d": "20240131"}])
+        with pytest.raises(DataError, match=r"line 1: .*written as 2024-01-31"):
+            run(ps.from_files(path, "d", spec={"d": "datetime64[D]"}))
+        path = write(tmp_path / name, [{"d": "2024-01-01T00:30:00.75+01:00"}])
+        ds = ps.from_files(path, "d", spec={"d": "datetime64[s]"})
+        assert run(ds)[0] == np.datetime64("2023-12-31T23:30:00")
+    with pytest.raises(ValueError, match="must have a unit, got datetime64"):
+        ps.from_files(path, "d", spec={"d": "datetime64"})
+
+
+@pytest.mark.parametrize("has_arrow", [True, False])
+@pytest.mark.parametrize("in_list", [True, False])
+def test_large_whole_numbers_after_the_first_look_are_not_rounded_among_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_arrow: bool, in_list: bool
+) -> None:
+    if not has_arrow:
+        monkeypatch.setattr(parsing, "arrow", lambda: None)
+
+    def row(value: Any) -> dict[str, Any]:
+        return {"a": {"x": [value]} if in_list else {"x": value}}
+
+    spec = ps.ArraySpec((None,) if in_list else (), "float64")
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        usual = [row(None)] + [row(1)] * 25_000
+        path = write(tmp_path / name, [*usual, row(-(2**53) - 1)])
+        match = (
+            rf"line 25002: field 'a.x' is float64, .*up to 2\*\*53, got -{2**53 + 1}.*spec={{'a.x'"
+        )
+        with pytest.raises(DataError, match=match):
+            run(ps.from_files(path, "a.x"))
+        assert np.sum(run(ps.from_files(path, "a.x", spec={"a.x": spec}))[-1]) == -(2.0**53)
+        path = write(tmp_path / name, [*usual, row(2**53), row(1e300)])
+        assert [np.sum(one) for one in run(ps.from_files(path, "a.x"))[-2:]] == [2.0**53, 1e300]
+
+
 @pytest.mark.parametrize(
     ("values", "what"),
     [

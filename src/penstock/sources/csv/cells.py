@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError
 from penstock.sources.reading.parsed_flow import LineOf
+from penstock.sources.reading.times import time_cure, times
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None")
 """What stands for a number that is missing. In a column of text, these are text."""
@@ -18,7 +19,8 @@ _DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+([eE][-+]?[0-9]+)?\s*")
 _SPACE = r"[^\S\x1c-\x1f]*"  # What NumPy takes for spaces around a number.
 _WHOLE = re.compile(rf"{_SPACE}[-+]?[0-9]+{_SPACE}")
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
-_EXACT = 1 << 53  # Up to here, every whole number is a float64.
+EXACT = 1 << 53
+"""Up to here, every whole number is a float64."""
 
 
 def is_missing(cell: str) -> bool:
@@ -130,7 +132,25 @@ def _are_exact(cells: Sequence[str]) -> bool:
         whole = _integers(cells, np.dtype(np.int64))
     except (ValueError, OverflowError):
         return False
-    return int(whole.min()) >= -_EXACT and int(whole.max()) <= _EXACT
+    return int(whole.min()) >= -EXACT and int(whole.max()) <= EXACT
+
+
+def are_whole(cells: Sequence[str]) -> bool:
+    """Return whether all cells are whole numbers, as far as they are not missing."""
+    return all(is_whole(cell) or is_missing(cell) for cell in cells)
+
+
+def check_exact(cells: Sequence[str], name: str, line_of: LineOf, file: str) -> None:
+    """Raise a DataError for the first whole number that float64 may not hold; decimals are rounded as ever."""
+    for row, cell in enumerate(cells):
+        if is_whole(cell) and not _are_exact([cell]):
+            raise DataError(
+                f"line {line_of(row)}: column {name!r} is float64, since it has whole numbers with gaps, and that "
+                f"holds them up to 2**53, got {cell.strip()[:40]!r}",
+                file=file,
+                cure=f"Read the column as text: {_as_spec(name, str)}, or as rounded numbers: "
+                f"{_as_spec(name, 'float64')}.",
+            )
 
 
 def column_values(
@@ -170,6 +190,8 @@ def _cure(cell: str, spec: ArraySpec, name: str, decimal: str) -> str:
                 f'spec={{{name!r}: "float32"}} (or "float64") reads decimals, and missing numbers as nan; '
                 f"{as_text}."
             )
+    if spec.numpy_dtype.kind in "mM":
+        return time_cure(cell, spec.numpy_dtype, name)
     if spec.numpy_dtype.kind == "b" and is_missing(cell):
         return f"Fill it: a truth can't be missing; {as_text}."
     return f"Correct it, or read the column as something else: {as_text}."
@@ -204,7 +226,7 @@ def _converted(cells: Sequence[str], dtype: np.dtype[Any], decimal: str) -> Any:
         return _floats(cells, dtype, decimal)
     if dtype.kind in "mM":
         _check_plain(cells)
-        cells = ["NaT" if is_missing(cell) else cell for cell in cells]
+        return times(["NaT" if is_missing(cell) else cell for cell in cells], dtype)
     return np.asarray(cells, "U").astype(dtype)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from penstock.io.location import Location
 from penstock.io.unpacked import is_packed, open_text, read_some
 from penstock.memory import default_budget
 from penstock.sources.csv.cells import (
+    are_whole,
     has_decimal_comma,
     is_missing,
     is_number,
@@ -32,6 +34,7 @@ from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.line_index import index_lines
 from penstock.sources.reading.parts import Request, attempt_each, check_names, given_specs
+from penstock.sources.reading.times import check_unit
 
 _SEPARATOR_NBYTES = 1 << 16  # Of the beginning of a file, in which its separator is found.
 _GZIP = b"\x1f\x8b"
@@ -64,7 +67,10 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | Cs
             ],
             file,
         )
+    if table.has_header:
+        _warn_of_numbers(table.columns, rows, file)
     fields = []
+    exact = []
     for name, cells in zip(names, cells_of, strict=True):
         spec = specs.get(name)
         if spec is None:
@@ -79,9 +85,21 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | Cs
                 spec = ArraySpec((), kind)  # A row without such a number will be skipped.
         elif spec.shape != ():
             raise ValueError(f"a cell of a CSV file is one value, got {spec} for column {name!r}.")
+        else:
+            check_unit(spec.dtype, name)
+        if name not in specs and spec.dtype == np.float64 and are_whole(cells):
+            exact.append(name)
         mean = sum(map(len, cells)) // max(1, len(cells))
         fields.append(Field(spec, estimate=mean + 8))
-    flow = CsvFlow(locations, table, names, structure, tuple(fields), direct=request.direct)
+    flow = CsvFlow(
+        locations,
+        table,
+        names,
+        structure,
+        tuple(fields),
+        exact=frozenset(exact),
+        direct=request.direct,
+    )
     if flow.is_packed or any(location.is_remote for location in locations) or min(starts) < 0:
         return flow
     indexes = index_lines(locations, starts, table.dialect, direct=request.direct)
@@ -105,6 +123,33 @@ def _warn_of_commas(names: Sequence[str], file: str) -> None:
             f"{file}: the numbers of column {shown} have commas, and are read as text; decimal=',' reads them as "
             "numbers with decimal commas, and decimal='.' leaves them text without this warning."
         )
+
+
+def _warn_of_numbers(columns: Sequence[str], rows: Sequence[Sequence[str]], file: str) -> None:
+    """Warn if the line that was taken for the header may be a row: a cell is a number, as those below it are.
+
+    Years and the like (`city,2019,2020`) are names: whole numbers, each as far from the next one.
+    """
+    numbers = [place for place, name in enumerate(columns) if _has_digits(name)]
+    if len(numbers) > 1 and all(is_whole(columns[place]) for place in numbers):
+        values = [int(columns[place]) for place in numbers]
+        steps = {after - before for before, after in itertools.pairwise(values)}
+        if len(steps) == 1 and steps != {0}:
+            return
+    for place in numbers:
+        below = [row[place] for row in rows if not is_missing(row[place])]
+        if below and all(map(_has_digits, below)):
+            warn_user(
+                f"{file}: the first line was taken for the names of the columns, and has the number "
+                f"{columns[place]!r}, as the lines below it have numbers there. If it is a row, put a line with the "
+                "names above it; if these are the names, nothing is wrong."
+            )
+            return
+
+
+def _has_digits(cell: str) -> bool:
+    """Return whether a cell is a number that is written in digits: `nan` may be a name."""
+    return any("0" <= letter <= "9" for letter in cell) and is_number(cell)
 
 
 def _first_row(piece: Piece, table: Table, location: Location) -> int:
@@ -138,12 +183,33 @@ def _tables(
             other = "" if own == delimiter else f", whose separator seems to be {own!r}"
             raise SpecMismatchError(
                 f"the files of a dataset must have the same columns, got {_shown(known.columns)} in "
-                f"{first[0][0]} and {_shown(table.columns)} in {location}{other}."
+                f"{first[0][0]} and {_shown(table.columns)} in {location}{other}. "
+                f"{_columns_cure(known.columns, table.columns, is_cut=own == delimiter)}"
             )
         return _first_row(piece, table, location)
 
     good, starts = attempt_each(locations, look, request)
     return good, first[0][1], starts
+
+
+def _columns_cure(known: Sequence[str], others: Sequence[str], *, is_cut: bool) -> str:
+    """Return how files with these columns are read together; `is_cut` if the separator is right."""
+    if not is_cut:
+        return "Read the files apart, and join them: ps.concatenate(a, b)."
+    if set(known) == set(others):
+        return (
+            "They stand in another order: write them in the same one, or read the files apart with the same "
+            "fields=(...), and join them: ps.concatenate(a, b)."
+        )
+    missing = [name for name in known if name not in set(others)]
+    more = [name for name in others if name not in set(known)]
+    words = [
+        f"{what} {_shown(names)}" for what, names in (("lacks", missing), ("adds", more)) if names
+    ]
+    return (
+        f"The second {' and '.join(words)}: give both the same columns, or read the files apart with fields=(...) "
+        "that both have, and join them: ps.concatenate(a, b)."
+    )
 
 
 def _shown(columns: Sequence[str]) -> str:
@@ -214,6 +280,8 @@ def _table(piece: Piece, delimiter: str, file: str, *, skip: bool) -> Table:
         raise DataError(
             f"line {piece.line}: has two columns called {twice[0]!r}",
             file=file,
-            cure="Give each a name of its own.",
+            cure="If this line is a row, put a line with the names above it."
+            if _has_digits(twice[0])
+            else "Give each a name of its own.",
         )
     return Table(delimiter, has_header=True, columns=columns)

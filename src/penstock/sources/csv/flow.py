@@ -9,7 +9,7 @@ from penstock.core.nest import Structure
 from penstock.io.formats.lines import TEXT_NBYTES, Piece
 from penstock.io.location import Location
 from penstock.io.reader import Bytes
-from penstock.sources.csv.cells import column_values
+from penstock.sources.csv.cells import check_exact, column_values
 from penstock.sources.csv.parsing import Parser
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.parsed_flow import LineOf, ParsedFlow, ParsedLine
@@ -29,6 +29,7 @@ class CsvFlow(ParsedFlow):
         structure: Structure,
         fields: tuple[Field, ...],
         *,
+        exact: frozenset[str] = frozenset(),
         direct: bool,
     ) -> None:
         super().__init__(locations, direct=direct)
@@ -40,7 +41,9 @@ class CsvFlow(ParsedFlow):
         self.columns = [places[name] for name in names]
         self.structure = structure
         self.fields = fields
-        self.parser = Parser(table, self.columns, fields)
+        self.exact = exact
+        """Columns of whole numbers with gaps: floats in which none may be rounded."""
+        self.parser = Parser(table, self.columns, fields, [name in exact for name in names])
 
     def parse(self, text: Bytes, num_rows: int, sinks: Sequence[Sink], flags: int) -> None:
         """Put rows of text into columns by pyarrow; the text begins with a line end. Raises UnreadableError."""
@@ -61,6 +64,9 @@ class CsvFlow(ParsedFlow):
     def columns_of(self, rows: Sequence[Any], line_of: LineOf, file: str) -> list[Any]:
         """Return the values of each field of rows; raises a DataError with the line of the first bad cell."""
         cells = list(zip(*rows, strict=True))
+        for column, name in zip(self.columns, self.names, strict=True):
+            if name in self.exact and cells:
+                check_exact(cells[column], name, line_of, file)
         return [
             column_values(cells[column], field.spec, name, line_of, file, self.table.decimal)
             for column, name, field in zip(self.columns, self.names, self.fields, strict=True)

@@ -13,7 +13,7 @@ from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
 from penstock.io.reader import Bytes
 from penstock.sources.arrow.columns import as_numpy, fixed_values, text_column
-from penstock.sources.csv.cells import MISSING, column_values
+from penstock.sources.csv.cells import EXACT, MISSING, column_values
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.parsed_flow import UnreadableError
 
@@ -33,10 +33,17 @@ def arrow() -> Any:
 class Parser:
     """Parses rows of a table, of which `columns` are wanted, as the specs of `fields` say."""
 
-    def __init__(self, table: Table, columns: Sequence[int], fields: Sequence[Field]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        columns: Sequence[int],
+        fields: Sequence[Field],
+        exact: Sequence[bool],
+    ) -> None:
         self.table = table
         self.columns = columns
         self.fields = fields
+        self.exact = exact
         self.names = [str(column) for column in range(len(table.columns))]
         self.wanted = [str(column) for column in sorted(set(columns))]
         self.has_gaps = False
@@ -74,6 +81,10 @@ class Parser:
             self._values(table.column(str(column)), field, sink)
             for column, field, sink in zip(self.columns, self.fields, sinks, strict=True)
         ]
+        for values, is_exact in zip(columns, self.exact, strict=True):
+            # Python's way tells whole numbers from others.
+            if is_exact and bool((np.abs(values) >= EXACT).any()):
+                raise UnreadableError
         for values, sink in zip(columns, sinks, strict=True):
             if isinstance(sink, Pieces):
                 sink.add(values)

@@ -16,7 +16,14 @@ from penstock.memory import default_budget
 from penstock.sources.jsonl.flow import JsonFlow
 from penstock.sources.jsonl.parsing import JSON_LINES
 from penstock.sources.jsonl.rows import JsonRows
-from penstock.sources.jsonl.values import Path, kind_of_values, lines_of, parse_line, value_at
+from penstock.sources.jsonl.values import (
+    Path,
+    are_whole,
+    kind_of_values,
+    lines_of,
+    parse_line,
+    value_at,
+)
 from penstock.sources.reading.line_index import index_lines
 from penstock.sources.reading.parts import (
     Request,
@@ -25,6 +32,7 @@ from penstock.sources.reading.parts import (
     each_field,
     given_specs,
 )
+from penstock.sources.reading.times import check_unit
 
 _LEAST_NBYTES = 1 << 20  # That the first line may have in any case.
 _GZIP = b"\x1f\x8b"
@@ -56,18 +64,16 @@ def open_format(locations: Sequence[Location], request: Request) -> JsonFlow | J
             paths.setdefault(name, tuple(name.split(".")))
     names = list(paths) if request.names is None else request.names
 
+    exact: set[str] = set()
+
     def spec_of(name: str) -> ArraySpec:
         if name in specs:
             return _checked(specs[name], name)
-        try:
-            values = [value_at(row, paths[name]) for row in rows]
-        except TypeError as error:
-            raise FieldError(
-                f"field {name!r} is in objects in some lines, and {error.args[0]!r} is no object in others",
-                file=file,
-                cure="Choose other fields with fields=(...).",
-            ) from None
-        return kind_of_values(values, name, file)
+        values = _values_of(rows, paths[name], name, file)
+        spec = kind_of_values(values, name, file)
+        if spec.dtype == np.float64 and are_whole(values):
+            exact.add(name)
+        return spec
 
     check_names(file, names, paths)
     for name in names:
@@ -82,11 +88,24 @@ def open_format(locations: Sequence[Location], request: Request) -> JsonFlow | J
         Field(found[name], estimate=nbytes) for name, nbytes in zip(names, mean, strict=True)
     )
     chosen = [paths[name] for name in names]
-    flow = JsonFlow(locations, chosen, structure, fields, direct=request.direct)
+    flow = JsonFlow(
+        locations, chosen, structure, fields, exact=frozenset(exact), direct=request.direct
+    )
     if flow.is_packed or any(location.is_remote for location in locations):
         return flow
     indexes = index_lines(locations, starts, JSON_LINES, direct=request.direct)
     return flow if indexes is None else JsonRows(flow, indexes)
+
+
+def _values_of(rows: Sequence[dict[str, Any]], path: Path, name: str, file: str) -> list[Any]:
+    try:
+        return [value_at(row, path) for row in rows]
+    except TypeError as error:
+        raise FieldError(
+            f"field {name!r} is in objects in some lines, and {error.args[0]!r} is no object in others",
+            file=file,
+            cure="Choose other fields with fields=(...).",
+        ) from None
 
 
 def _first_rows(location: Location, request: Request) -> list[dict[str, Any]]:
@@ -158,6 +177,7 @@ def _checked(spec: ArraySpec, name: str) -> ArraySpec:
             "a field of JSON Lines is a number, a truth, text, a time, a list of texts, or lists of numbers of which "
             f"only the first length may differ, got {spec} for field {name!r}."
         )
+    check_unit(spec.dtype, name)
     return spec
 
 

@@ -11,7 +11,7 @@ from penstock.io.formats.lines import TEXT_NBYTES, Piece
 from penstock.io.location import Location
 from penstock.io.reader import Bytes
 from penstock.sources.jsonl.parsing import JSON_LINES, Parser
-from penstock.sources.jsonl.values import Path, field_values, lines_of, parse_line
+from penstock.sources.jsonl.values import Path, check_exact, field_values, lines_of, parse_line
 from penstock.sources.reading.parsed_flow import LineOf, ParsedFlow, ParsedLine
 from penstock.sources.reading.parts import skipped_words
 
@@ -29,6 +29,7 @@ class JsonFlow(ParsedFlow):
         structure: Structure,
         fields: tuple[Field, ...],
         *,
+        exact: frozenset[str] = frozenset(),
         direct: bool,
     ) -> None:
         super().__init__(locations, direct=direct)
@@ -37,7 +38,9 @@ class JsonFlow(ParsedFlow):
         self.num_columns = len(paths)
         self.structure = structure
         self.fields = fields
-        self.parser = Parser(paths, fields)
+        self.exact = exact
+        """Fields of whole numbers with gaps: floats in which none may be rounded."""
+        self.parser = Parser(paths, fields, [name in exact for name in self.names])
 
     def parse(
         self, text: Bytes, num_rows: int, sinks: Sequence[Sink], flags: int
@@ -55,6 +58,9 @@ class JsonFlow(ParsedFlow):
 
     def columns_of(self, rows: Sequence[Any], line_of: LineOf, file: str) -> list[Any]:
         """Return the values of each field of rows; raises a DataError with the line of the first bad one."""
+        for path, name in zip(self.paths, self.names, strict=True):
+            if name in self.exact:
+                check_exact(rows, path, line_of, file)
         return [
             field_values(rows, path, field.spec, line_of, file)
             for path, field in zip(self.paths, self.fields, strict=True)

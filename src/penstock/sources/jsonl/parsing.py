@@ -21,7 +21,7 @@ from penstock.sources.arrow.columns import (
     text_column,
     varying_values,
 )
-from penstock.sources.jsonl.values import Path, field_values
+from penstock.sources.jsonl.values import EXACT, Path, field_values
 from penstock.sources.reading.chunked import Coded
 from penstock.sources.reading.parsed_flow import UnreadableError
 
@@ -43,9 +43,12 @@ def arrow() -> Any:
 class Parser:
     """Parses rows to the fields at `paths`, as their specs say."""
 
-    def __init__(self, paths: Sequence[Path], fields: Sequence[Field]) -> None:
+    def __init__(
+        self, paths: Sequence[Path], fields: Sequence[Field], exact: Sequence[bool]
+    ) -> None:
         self.paths = paths
         self.fields = fields
+        self.exact = exact
 
     def put(self, text: Bytes, num_rows: int, sinks: Sequence[Sink]) -> None:
         """Put rows of text into columns.
@@ -70,6 +73,10 @@ class Parser:
             raise UnreadableError from error
         if table.num_rows != num_rows:
             raise UnreadableError
+        for path, is_exact in zip(self.paths, self.exact, strict=True):
+            # Python's way tells whole numbers from others.
+            if is_exact and _has_large(_at(table, path)):
+                raise UnreadableError
         # All of them before any is put: a view of a block can't be emptied again.
         columns = [
             self._values(_at(table, path), path, field.spec, sink)
@@ -106,6 +113,14 @@ class Parser:
             return fixed_values(found, _read_spec(spec))
         except (NullFoundError, ValueError) as error:
             raise UnreadableError from error
+
+
+def _has_large(found: Any) -> bool:
+    """Return whether some number, or one in a list, is so large that float64 may have rounded it."""
+    pa = arrow()
+    flat = found.flatten() if pa.types.is_list(found.type) else found
+    ends = pa.compute.min_max(flat).as_py()
+    return ends["max"] is not None and (ends["max"] >= EXACT or ends["min"] <= -EXACT)
 
 
 def _has_objects(text: Bytes, num_rows: int) -> bool:

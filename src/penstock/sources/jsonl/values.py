@@ -10,10 +10,12 @@ from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError, FieldError
 from penstock.io.formats.lines import Piece
 from penstock.sources.reading.parsed_flow import LineOf
+from penstock.sources.reading.times import time_cure, times
 
 Path = tuple[str, ...]
 """Where a value is in an object: the key, and the keys in the objects in it."""
-_EXACT = 1 << 53  # Up to here, every whole number is a float64.
+EXACT = 1 << 53
+"""Up to here, every whole number is a float64."""
 _NAMES = {dict: "an object", list: "a list", str: "text", bool: "a truth", type(None): "null"}
 _UNICODE_CURE = "Convert it first: iconv -f latin1 -t utf-8."
 
@@ -156,7 +158,7 @@ def _kind_of_numbers(numbers: Sequence[Any], name: str, file: str, *, has_gaps: 
     least, most = min(numbers), max(numbers)
     if not has_gaps and least >= -(1 << 63) and most < 1 << 63:
         return np.int64
-    if least < -_EXACT or most > _EXACT:
+    if least < -EXACT or most > EXACT:
         what = "has whole numbers beyond 2**53, of which some are missing or too large for int64"
         is_unsigned = not has_gaps and least >= 0 and most < 1 << 64
         raise _unclear(name, what, name, file, *(["uint64"] if is_unsigned else []), "float64")
@@ -178,10 +180,51 @@ def _unclear(name: str, what: str, field: str, file: str, *dtypes: str) -> Field
 # -- values -----------------------------------------------------------------------------------------
 
 
+def are_whole(values: Sequence[Any]) -> bool:
+    """Return whether all numbers, and those in lists, are whole, as far as they are not missing."""
+    return all(
+        are_whole(value) if isinstance(value, list) else value is None or isinstance(value, int)
+        for value in values
+    )
+
+
+def check_exact(rows: Sequence[dict[str, Any]], path: Path, line_of: LineOf, file: str) -> None:
+    """Raise a DataError for the first whole number that float64 may not hold; decimals are rounded as ever."""
+    for row, one in enumerate(rows):
+        try:
+            value = value_at(one, path)
+        except TypeError:
+            return  # It has an error of its own.
+        large = [
+            item
+            for item in (value if isinstance(value, list) else [value])
+            if isinstance(item, int) and abs(item) > EXACT
+        ]
+        if large:
+            name = ".".join(path)
+            raise DataError(
+                f"line {line_of(row)}: field {name!r} is float64, since it has whole numbers with gaps, and that "
+                f"holds them up to 2**53, got {_shown(large[0])}",
+                file=file,
+                cure=f"Read them as rounded numbers: {_as_floats(name, value)}.",
+            )
+
+
+def _as_floats(name: str, value: Any) -> str:
+    """Return the argument that reads a number, or a list of them, as float64."""
+    kind = 'ps.ArraySpec((None,), "float64")' if isinstance(value, list) else '"float64"'
+    return f"spec={{{name!r}: {kind}}}"
+
+
 def field_values(
     rows: Sequence[dict[str, Any]], path: Path, spec: ArraySpec, line_of: LineOf, file: str
 ) -> Any:
     """Return the values of a field, or raise a DataError with the line of the first bad one."""
+    if spec.numpy_dtype.kind in "mM":
+        try:
+            return times([_time_text(value_at(row, path)) for row in rows], spec.numpy_dtype)
+        except (TypeError, ValueError, OverflowError):
+            pass  # The first bad one is found below.
     found = []
     for row, one in enumerate(rows):
         value: Any = None
@@ -233,6 +276,8 @@ def _cure(value: Any, spec: ArraySpec, name: str) -> str:
         return f'{holds}spec={{{name!r}: "float64"}} reads rounded numbers.'
     if kind in "iu" and (value is None or isinstance(value, float)):
         return f'spec={{{name!r}: "float32"}} (or "float64") reads decimals, and missing numbers as nan.'
+    if kind in "mM" and isinstance(value, str):
+        return time_cure(value, spec.numpy_dtype, name)
     if kind == "b" and value is None:
         return "Fill it: a truth can't be missing."
     return "Correct it, or leave the field out with fields=(...)."
@@ -251,11 +296,18 @@ def _converted(value: Any, spec: ArraySpec, shape: tuple[int | None, ...]) -> An
         return text if spec.dtype is str else text.encode("utf-8", "surrogatepass")
     if spec.dtype.kind in "biuf":
         return _number(value, spec.dtype)
-    if spec.dtype.kind in "mM" and value is None:
-        return np.array("NaT", spec.dtype)[()]
+    if spec.dtype.kind in "mM":
+        return times([_time_text(value)], spec.dtype)[0]
     if not isinstance(value, str):
         raise TypeError("no text")
     return np.asarray([value], "U").astype(spec.dtype)[0]
+
+
+def _time_text(value: Any) -> str:
+    """Return the text of a time, that of not-a-time if it is missing."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError("no text")
+    return "NaT" if value is None else value
 
 
 def _number(value: Any, dtype: np.dtype[Any]) -> Any:
