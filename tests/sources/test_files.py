@@ -1,6 +1,7 @@
 """from_files: which files, which format, and what is said when that can't be told."""
 
 import gzip
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,35 @@ def test_files_with_the_ending_of_no_format_are_named(tmp_path: Path) -> None:
     for paths in (tmp_path / "0.npy", f"{tmp_path}/*.npy", [tmp_path / "0.npy"]):
         assert len(ps.from_files(paths)) == 3
     assert len(ps.from_files(tmp_path, format="npy")) == 3
+
+
+def test_folders_with_data_that_are_not_looked_into_are_named_with_the_glob(tmp_path: Path) -> None:
+    for name in ("a", "2024/05/b", "2025/c"):
+        path = tmp_path / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x\n1\n2\n")
+    match = (
+        r"1 csv file of .* will be read, and not those in its folders 2024, 2025\. .*\*\*/\*\.csv'"
+    )
+    with pytest.warns(PenstockWarning, match=match) as caught:
+        assert len(ps.from_files(tmp_path)) == 2
+    assert [one.filename for one in caught] == [__file__]
+    assert len(ps.from_files(f"{tmp_path}/**/*.csv")) == 6
+    assert len(ps.from_files(tmp_path, format="csv")) == 2
+
+
+def test_folders_that_are_no_part_of_the_data_are_not_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", np.arange(3))
+    for name in (".hidden", "_temporary", "empty", "deep/.git", "notes"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in (".hidden/a.npy", "_temporary/a.npy", "deep/.git/a.npy", "notes/_a.npy"):
+        np.save(tmp_path / name, np.arange(3))
+    (tmp_path / "notes" / "a.txt").write_text("hello\n")
+    ps.from_arrays({"x": np.arange(10)}).write(tmp_path / "written")
+    zarr.create_array(tmp_path / "store", data=np.arange(9), chunks=(3,))
+    assert len(ps.from_files(tmp_path, format="npy")) == 3
+    shutil.rmtree(tmp_path / "store")
+    assert len(ps.from_files(tmp_path)) == 3
 
 
 def test_what_lies_beside_data_is_not_warned_of(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from penstock.io.local.listing import is_store
 from penstock.io.local.page_cache import page_cache_room
 from penstock.io.location import Location, without_secrets
 from penstock.io.paths import PathLike, expand, is_folder
+from penstock.shards.manifest import NAME as MANIFEST
 from penstock.shards.rows import open_written
 from penstock.sources.reading.parts import Request, left_out_words
 
@@ -57,7 +58,7 @@ _NAMES_SHOWN = 3
 _PAPERS = ("readme", "license", "thumbs", "desktop")  # The last two are made by Windows.
 _NOTES = (".json", ".md", ".rst", ".yaml", ".yml", ".toml", ".log", ".py", ".ipynb", ".html")
 _CHECKS = (".crc32c", ".crc", ".md5", ".sha256", ".sha512", ".idx", ".index", ".tfindex")
-_MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of images.
+_MOST_LOOKED_AT = 1000  # Names in the folders of a folder, in search of data.
 _BY_SUFFIX = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
 _SUFFIXES = tuple(_BY_SUFFIX)
 
@@ -207,8 +208,15 @@ def _warn_of_images(folder: str, found: Sequence[Location]) -> None:
 
 
 def _warn_of_others(folder: Path, kind: FormatName, count: int) -> None:
-    """Name the files of a folder that have the ending of no format; raise if most of its files are TFRecords."""
-    others = [] if is_store(str(folder)) else _unknown(folder)
+    """Name what is left out of a folder: files that have the ending of no format, and folders with files of one.
+
+    Raise if most of its files are TFRecords.
+    """
+    if is_store(str(folder)):
+        return
+    if kind != "images":  # Folders of images are read, or named, already.
+        _warn_of_folders(folder, kind, count)
+    others = _unknown(folder)
     if not others:
         return
     records = _refuse_records(folder, others, count, f"; format={kind!r} reads the others")
@@ -218,6 +226,53 @@ def _warn_of_others(folder: Path, kind: FormatName, count: int) -> None:
         f"format has the ending of.{hint} If that is meant, give format={kind!r}."
     )
     warn_user(text)
+
+
+def _warn_of_folders(folder: Path, kind: FormatName, count: int) -> None:
+    """Name the folders in a folder that have data: only its own files are read."""
+    suffixes = tuple(
+        suffix
+        for suffix, other in _BY_SUFFIX.items()
+        # Notes beside data of another format are texts, too.
+        if other == kind or other not in ("images", "text")
+    )
+    found: dict[str, str] = {}
+    left = _MOST_LOOKED_AT
+    to_see = [(path, path.name) for path in _folders_of(os.scandir(folder))]
+    while to_see and left > 0:
+        path, top = to_see.pop(0)
+        if top in found:
+            continue
+        with suppress(OSError):  # One that this user may not list.
+            with os.scandir(path) as listed:
+                entries = list(islice(listed, left))
+            left -= len(entries)
+            data = [one.name.lower() for one in entries if not one.name.startswith((".", "_"))]
+            ending = next((end for name in data for end in suffixes if name.endswith(end)), "")
+            if ending:
+                found[top] = ending
+            to_see += [(deeper, top) for deeper in _folders_of(entries)]
+    if not found:
+        return
+    ending = next(iter(found.values()))
+    text = (
+        f"{count} {kind} file{'s' if count > 1 else ''} of {folder} will be read, and not those in its folders "
+        f"{_first(sorted(found))}. To read them, give a glob, {f'{folder}/**/*{ending}'!r}; if they are not meant, "
+        f"give format={kind!r}."
+    )
+    warn_user(text)
+
+
+def _folders_of(entries: Iterable[os.DirEntry[str]]) -> list[Path]:
+    """Return the folders that may have files of data, sorted: no stores, nor folders that penstock wrote."""
+    return sorted(
+        Path(one.path)
+        for one in entries
+        if not one.name.startswith((".", "_"))
+        and one.is_dir(follow_symlinks=False)
+        and not is_store(one.path)
+        and not os.path.exists(f"{one.path}/{MANIFEST}")  # noqa: PTH110  # Path.exists raises where this user may not look.
+    )
 
 
 def _refuse_records(folder: Path, others: list[str], count: int, cure: str = "") -> list[str]:
