@@ -222,8 +222,12 @@ def _each_name(paths: Mapping[str, Any], **given: Any) -> dict[str, dict[str, An
             continue
         if not isinstance(value, Mapping) or not value.keys() <= paths.keys():
             names = ", ".join(map(repr, paths))
+            cure = ""
+            if argument == "fields" and isinstance(value, tuple | list):
+                parts = ", ".join(f"ps.from_files({str(path)!r})" for path in paths.values())
+                cure = f" Rows are dicts; for tuples write ps.zip({parts})."
             raise ValueError(
-                f"{argument} must be a dict with names of the paths ({names}), as these are, got {value!r}."
+                f"{argument} must be a dict with names of the paths ({names}), as these are, got {value!r}.{cure}"
             )
         for name, one in value.items():
             each[name][argument] = one

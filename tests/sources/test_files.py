@@ -391,3 +391,11 @@ def test_a_field_that_only_one_file_can_not_give_is_that_files_error(tmp_path: P
     with pytest.warns(PenstockWarning, match=r"b\.npz: field 'y'"):
         ds = ps.from_files(tmp_path, on_error="skip")
     assert len(run(ds)) == 4
+
+
+def test_fields_of_files_side_by_side_that_are_a_tuple_are_told_of_zip(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(3))
+    path = str(tmp_path / "x.npy")
+    with pytest.raises(ValueError, match=r"fields must be a dict .* for tuples write ps\.zip\(ps"):
+        ps.from_files({"x": path, "y": path}, fields=("x", "y"))
+    assert run(ps.zip(ps.from_files(path), ps.from_files(path)))[2] == (2, 2)

@@ -167,6 +167,17 @@ def test_many_rows_an_item_are_taken_apart():
     assert labels(ds) == [0, 1, 2, 5, 6, 7, 8]
 
 
+def test_an_item_of_many_rows_with_fields_of_unlike_lengths_is_named():
+    def blocks():
+        for number in range(6):
+            yield np.zeros((3, 3), "float32"), np.zeros(3 + (number == 4), "int32")
+
+    ds = ps.from_generator(blocks, PAIR, rows_per_item="many")
+    match = r"from_generator\(blocks\), .*on item 4: .* got 4 in field '1' and 3 in the first one"
+    with pytest.raises(ps.SpecMismatchError, match=match):
+        labels(ds)
+
+
 def test_interleave_is_the_same_whichever_generator_is_faster():
     def source(base, gate=None):
         def rows():

@@ -54,7 +54,8 @@ def test_rows_of_padded_batches_are_stacked_where_they_have_one_shape():
     expected = [batch["tokens"][at : at + 2] for batch in run(padded) for at in (0, 2)]
     assert_same([batch["tokens"] for batch in found], expected)
     with pytest.raises(
-        ps.SpecMismatchError, match=r"\(3,\) and \(4,\) in one batch.*padded_batch\(8\)"
+        ps.SpecMismatchError,
+        match=r"field 'tokens' has .*\(3,\) and \(4,\) in one batch.*padded_batch\(8\)",
     ):
         run(padded.rebatch(8))
 

@@ -57,6 +57,8 @@ def test_zip_of_unequal_flows_is_an_error_at_their_end():
     short = numbered().filter(is_odd)
     with pytest.raises(ps.LengthError, match=r"input 0 ended after 11 rows .* strict=False"):
         list(ps.zip(short, numbered()))
+    with pytest.raises(ps.LengthError, match="input 'y' ended after 11 rows"):
+        list(ps.zip({"x": numbered(), "y": short}))
     assert len(list(ps.zip(short, numbered(), strict=False))) == 11
 
 

@@ -1,6 +1,7 @@
 """Rows from the user's own generator: checked against their spec, copied straight into blocks."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -38,7 +39,23 @@ def generated(
         return GeneratorFlow(user, spec, length=length)
     leaves, structure = declared(spec)
     blocks = [ArraySpec((None, *leaf.shape), leaf.dtype) for leaf in leaves]
-    return Unbatch().build(GeneratorFlow(user, structure.unflatten(blocks), length=None))
+    return _Items(user).build(GeneratorFlow(user, structure.unflatten(blocks), length=None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Items(Unbatch):
+    """The rows of items that are many rows each."""
+
+    function: UserFunction
+
+    def unequal(self, name: str, counts: tuple[int, int], cursor: Cursor) -> SpecMismatchError:
+        """Return the error that names the generator, and the item."""
+        passed, _, extra = cursor
+        text = (
+            f'with rows_per_item="many" all fields of an item must have the same number of rows, got {counts[0]} in '
+            f"field {name!r} and {counts[1]} in the first one. If an item is one row, leave rows_per_item out."
+        )
+        return self.function.mismatch(f"item {passed + extra}", text)
 
 
 class _Restart:

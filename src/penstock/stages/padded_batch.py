@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,14 @@ class PaddedBatch(Batch):
     """The value for each field, found when the stage is built."""
     lengths: bool = False
     """Whether batches come with the sizes that rows had before they were padded."""
+    names: tuple[str, ...] = field(default=(), kw_only=True)
+    """The names of the fields, for messages, found when the stage is built."""
 
     def build(self, node: Node) -> Node:
         """Return the rows in padded batches."""
         # Not super(): without arguments it fails here, since a dataclass with slots is a new class.
-        return Batch.build(replace(self, pads=find_pads(self.pad, node)), node)
+        names = tuple(field_names(node.structure))
+        return Batch.build(replace(self, pads=find_pads(self.pad, node), names=names), node)
 
     def check(self, node: Node) -> None:
         """Raise if lengths are asked for, and no field has rows of different lengths."""

@@ -33,8 +33,10 @@ class Rebatch(PaddedBatch):
         """Return batches; raise if rows of one batch differ in shape."""
         if isinstance(rows, Text) or None not in spec.shape:
             return Batch.group(self, number, rows, lengths, spec, allocate)
-        cure = f"Pad them: .unbatch().padded_batch({self.batch_size})"
-        return stacked(rows, lengths, allocate, f"{self.describe()}: field {number}", cure)
+        cure = f"Pad them: .unbatch().padded_batch({self.batch_size})."
+        return stacked(
+            rows, lengths, allocate, f"{self.describe()}: field {self.names[number]!r}", cure
+        )
 
     def describe(self) -> str:
         """Return the call that made it."""

@@ -52,6 +52,16 @@ class Unbatch(Stage):
         """Return the rows of the batches."""
         return UnbatchedFlow(self, flow)
 
+    def unequal(self, name: str, counts: tuple[int, int], cursor: Cursor) -> SpecMismatchError:
+        """Return the error for a batch whose field `name` has not as many rows as its first field.
+
+        `cursor` is where the input stands before that batch.
+        """
+        return SpecMismatchError(
+            f"unbatch: field {name!r} has batches of other lengths than the first field: one has {counts[0]} rows, and "
+            f"{counts[1]} in the first field. All fields of a batch must have the same number of rows."
+        )
+
     def describe(self) -> str:
         """Return the call that made it."""
         return "unbatch()"
@@ -119,6 +129,8 @@ class UnbatchedRows(StageRows):
 class UnbatchedFlow(StageFlow):
     """The rows of each batch; the cursor is [rows used of the input's next batch, cursor of the input]."""
 
+    stage: Unbatch
+
     def __init__(self, stage: Unbatch, flow: Flow) -> None:
         super().__init__(stage, flow)
         self.is_batched = False
@@ -149,10 +161,9 @@ class UnbatchedFlow(StageFlow):
         for column, name in zip(parcel.block.columns, field_names(self.structure), strict=True):
             found = column_lengths(column, parcel.size)
             if lengths is not None and not np.array_equal(lengths, found):
-                raise SpecMismatchError(
-                    f"unbatch: field {name!r} has batches of other lengths than the first field: "
-                    f"{found.tolist()[:5]} and {lengths.tolist()[:5]}."
-                )
+                at = int(np.flatnonzero(lengths != found)[0])
+                counts = int(found[at]), int(lengths[at])
+                raise self.stage.unequal(name, counts, parcel.cursor_after(at))
             lengths = found
         assert lengths is not None
         return lengths

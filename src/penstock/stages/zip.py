@@ -179,7 +179,8 @@ class ZippedFlow(_Zipped, Flow):
 
     def _check_end(self, available: list[int], passed: int) -> None:
         if self.strict and any(available):
-            ended = [str(number) for number, left in enumerate(available) if left == 0]
+            names = range(len(available)) if self.names is None else self.names
+            ended = [repr(name) for name, left in zip(names, available, strict=True) if left == 0]
             raise LengthError(
                 f"zip needs datasets of the same length, but input {', '.join(ended)} ended after "
                 f"{passed} rows of this stream and the others did not; "

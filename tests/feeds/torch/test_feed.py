@@ -66,3 +66,10 @@ def test_waiting_for_a_slow_generator_is_told():
     for _ in feed:
         pass
     assert feed.report().waited_share > 0.5
+
+
+def test_a_gpu_of_apples_that_is_not_there_is_refused_when_the_feed_is_made(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    ds = ps.from_arrays(np.arange(6)).batch(2)
+    with pytest.raises(ValueError, match=r"device='mps'.* finds none\. Leave device out"):
+        ds.to_torch(device="mps")

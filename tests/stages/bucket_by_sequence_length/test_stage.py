@@ -110,7 +110,7 @@ def test_without_padding_rows_of_one_shape_are_stacked_as_in_tf_data():
     assert_same(run(ours), list(theirs.as_numpy_iterator()))
     mixed = ps.from_arrays(rows).bucket_by_sequence_length("value", [], [2], no_padding=True)
     with pytest.raises(
-        ps.SpecMismatchError, match=r"shape \(2,\) and \(3,\) in one batch.*pads them"
+        ps.SpecMismatchError, match=r"field 'value' .*\(2,\) and \(3,\) in one batch.*pads them"
     ):
         run(mixed)
 

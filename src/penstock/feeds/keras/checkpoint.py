@@ -14,6 +14,7 @@ from penstock.feeds.keras.saved_run import (
     FILE,
     PREVIOUS,
     Saved,
+    beginning_anew,
     damaged,
     load_run,
     make_folder,
@@ -141,7 +142,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         try:
             self._feed.resume_at(saved.state, saved.steps_done)
         except StateError as error:
-            raise StateError(f"{path}: {error}") from error
+            cure = f"Go on with the chain that it was saved with. {beginning_anew(path)}"
+            raise StateError(f"{path}: {error} {cure}") from error
         return saved
 
     def _check(self, saved: Saved) -> None:

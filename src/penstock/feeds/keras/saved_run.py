@@ -131,14 +131,17 @@ def load_run(path: Path, shapes: list[list[int]], names: list[str]) -> Saved | N
 
 def damaged(path: Path, problem: str) -> DataError:
     """Return the error for a file that can't be read as a checkpoint."""
-    return DataError(f"the checkpoint is damaged ({problem})", file=str(path), cure=_cure(path))
+    return DataError(
+        f"the checkpoint is damaged ({problem})", file=str(path), cure=beginning_anew(path)
+    )
 
 
 def _refused(path: Path, problem: str) -> StateError:
-    return StateError(f"{path}: these counters can't be true: {problem}. {_cure(path)}")
+    return StateError(f"{path}: these counters can't be true: {problem}. {beginning_anew(path)}")
 
 
-def _cure(path: Path) -> str:
+def beginning_anew(path: Path) -> str:
+    """Return what to do about a checkpoint that can't be gone on from."""
     return f"Remove {path}, or choose another folder, to train from the beginning."
 
 
@@ -147,19 +150,19 @@ def _check_model(
 ) -> None:
     if meta["version"] != VERSION:
         raise StateError(
-            f"{path} has version {meta['version']!r:.20}, and this penstock reads {VERSION}. {_cure(path)}"
+            f"{path} has version {meta['version']!r:.20}, and this penstock reads {VERSION}. {beginning_anew(path)}"
         )
     backend = keras.backend.backend()
     if meta["backend"] != backend:
         raise StateError(
             f"{path} belongs to another backend: it was saved on {meta['backend']!r:.20}, and this is {backend!r}. "
-            f"{_cure(path)}"
+            f"{beginning_anew(path)}"
         )
     if meta["shapes"] != shapes:
         saved_names = meta.get("names")
         known = saved_names if isinstance(saved_names, list) else []
         problem = _difference(meta["shapes"], known, shapes, names)
-        raise StateError(f"{path} belongs to another model: {problem}. {_cure(path)}")
+        raise StateError(f"{path} belongs to another model: {problem}. {beginning_anew(path)}")
 
 
 def _difference(

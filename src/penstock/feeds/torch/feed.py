@@ -135,6 +135,11 @@ def _found_device(device: Any) -> Any:
         raise ValueError(
             f"device must be a torch.device or its name, such as 'cpu', 'cuda' or 'cuda:1', got {device!r}."
         ) from error
+    if found.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(
+            f"to_torch(device={str(found)!r}) needs a GPU of Apple's, and torch {torch.__version__} finds none. Leave "
+            "device out to get batches on the CPU, and look at torch.backends.mps.is_available()."
+        )
     if found.type != "cuda":
         return found
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -127,11 +127,11 @@ class Buckets(PaddedBatch):
         allocate: Allocate,
     ) -> Ragged:
         """Return batches of rows of field `number`, padded as those of their buckets are."""
-        call = f"{self.describe()}: field {number}"
+        call = f"{self.describe()}: field {self.names[number]!r}"
         if isinstance(rows, Text) or self.pads[number] is None:
             return Batch.group(self, number, rows, lengths, spec, allocate)
         if self.no_padding:
-            cure = "Leave no_padding=True out, which pads them."
+            cure = "Leave no_padding=True out, which pads them, or give boundaries that keep them apart."
             return stacked(rows, lengths, allocate, call, cure)
         shapes = np.full((len(buckets), len(spec.shape)), -1, np.int64)
         for axis, size in enumerate(self.targets[number]):

@@ -22,7 +22,8 @@ class BucketBySequenceLength(Buckets):
         """Return the rows in padded batches."""
         rows = rows_of(node)
         targets = _targets(self.shapes, rows, no_padding=self.no_padding)
-        made = replace(self, pads=find_pads(self.pad, rows, targets), targets=targets)
+        pads, names = find_pads(self.pad, rows, targets), tuple(field_names(rows.structure))
+        made = replace(self, pads=pads, targets=targets, names=names)
         return Batch.build(made, node)
 
     def check(self, node: Node) -> None:
