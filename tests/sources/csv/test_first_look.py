@@ -184,6 +184,7 @@ def test_a_row_of_text_and_numbers_that_is_taken_for_the_header_is_warned_of(
         "name,7\na,b\n",
         "name,nan\na,5\n",
         "name,5\n",
+        f"name,{'1' * 5000},{'2' * 5000}\n",
     ],
 )
 def test_names_with_numbers_are_not_warned_of(tmp_path: Path, text: str) -> None:

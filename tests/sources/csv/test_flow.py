@@ -174,6 +174,7 @@ def test_a_file_that_changes_vanishes_or_may_not_be_read_is_an_error(tmp_path: P
         ps.from_files(path)
 
 
+@pytest.mark.filterwarnings("ignore:.*taken for the names")
 @given(st.binary(max_size=60))
 def test_any_bytes_give_rows_or_a_clear_error(data: bytes) -> None:
     import tempfile

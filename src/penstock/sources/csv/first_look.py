@@ -132,7 +132,7 @@ def _warn_of_numbers(columns: Sequence[str], rows: Sequence[Sequence[str]], file
     """
     numbers = [place for place, name in enumerate(columns) if _has_digits(name)]
     if len(numbers) > 1 and all(is_whole(columns[place]) for place in numbers):
-        values = [int(columns[place]) for place in numbers]
+        values = [float(columns[place]) for place in numbers]
         steps = {after - before for before, after in itertools.pairwise(values)}
         if len(steps) == 1 and steps != {0}:
             return
