@@ -181,3 +181,8 @@ def test_lines_that_only_python_reads_are_read(tmp_path: Path) -> None:
         4,
         np.inf,
     ]
+
+
+def test_a_key_that_is_half_of_a_letter_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"\\ud800": 1}\n')
+    assert list(ps.from_files(tmp_path / "a.jsonl")) == [{"\ud800": 1}]

@@ -69,7 +69,8 @@ class Parser:
                     unexpected_field_behavior="ignore",
                 ),
             )
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        # A key may be half of a letter ("\\ud800"), which only Python has.
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError) as error:
             raise UnreadableError from error
         if table.num_rows != num_rows:
             raise UnreadableError
