@@ -200,4 +200,51 @@ def test_one_seed_and_one_order_keep_pairs_together(name: str, folder: Path) -> 
     for small, large in ps.zip(narrow, wide).batch(1000):
         assert (small[:, 0] == large[:, 0] // 10).all()
     other = ps.from_files(folder / "wide.npy").shuffle(seed=5, window="200KB")
-    ps.zip(narrow, other)  # Another seed: meant to be independent.
+    ps.zip(narrow, other)  # Another seed: not refused, but warned of.
+
+
+def rows(values, seed=None):
+    made = ps.from_arrays(np.asarray(values))
+    return made if seed is None else made.shuffle(seed=seed)
+
+
+X, Y = np.arange(10), np.arange(10) * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ps.zip(rows(X, 0), rows(Y, 1)), ["shuffle(seed=0)", "shuffle(seed=1)"]),
+        (lambda: ps.zip(rows(X, 0), rows(Y)), ["shuffle(seed=0)", "nothing"]),
+        (
+            lambda: ps.zip({"a": rows(X), "b": rows(Y, 3).map(abs)}),
+            ["zip(a, b)", "shuffle(seed=3)"],
+        ),
+        (lambda: ps.zip(rows(X), rows(Y), rows(X, 0)).batch(2), ["input 0", "input 2"]),
+        (lambda: ps.zip(rows(X, 0).filter(bool), rows(Y, 1).filter(bool)), ["shuffle(seed=1)"]),
+    ],
+)
+def test_arrays_that_are_shuffled_apart_are_warned_of_once(make, words):
+    ds = make()
+    with pytest.warns(ps.PenstockWarning, match=r"wrong: ps.zip") as caught:
+        list(ds)
+    (told,) = caught
+    assert told.filename == __file__
+    assert all(word in str(told.message) for word in words)
+    list(ds)  # Not once more.
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ps.zip(rows(X, 0), rows(Y, 0)),
+        lambda: ps.zip(rows(X, 0), rows(Y, 1), strict=False),  # Any pairs will do.
+        lambda: ps.zip(*(ds.shuffle(seed=seed) for ds, seed in ((ALL, 0), (ALL, 1)))),  # Mixing up.
+        lambda: ps.zip(rows(X), rows(Y)).shuffle(seed=0),
+    ],
+)
+def test_pairs_that_belong_together_or_need_not_are_not_warned_of(make):
+    assert len(list(make())) == 10
+
+
+ALL = rows(X)

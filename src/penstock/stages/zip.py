@@ -1,7 +1,7 @@
 """zip: rows of several datasets side by side."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from penstock.core.blocks import Block
@@ -57,6 +57,16 @@ def _check_orders(nodes: Sequence[Node]) -> None:
                 )
 
 
+def _shuffles(node: Node) -> dict[Hashable, str]:
+    """Return the shuffles of a chain, by seed and number."""
+    return {key[0]: one.describe() for one in walk(node) if (key := one.order_key()) is not None}
+
+
+def _sources(node: Node) -> set[Node]:
+    """Return what the rows of a chain are read from."""
+    return {one for one in walk(node) if not one.inputs}
+
+
 class _Zipped(Node):
     strict: bool
     names: tuple[str, ...] | None
@@ -68,6 +78,28 @@ class _Zipped(Node):
         self.like_all(nodes)
         self.strict = strict
         self.names = names
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return that rows that belong together are parted, where arrays of one length are shuffled differently.
+
+        Not of a dataset that is zipped with itself, whose pairs are drawn by lot, nor with `strict=False`, which says
+        that rows need not belong together.
+        """
+        if not self.strict:
+            return ()
+        inputs = list(enumerate(zip(map(_shuffles, self.inputs), self.inputs, strict=True)))
+        for (first, (mine, one)), (second, (theirs, other)) in itertools.combinations(inputs, 2):
+            if mine.keys() == theirs.keys() or _sources(one) & _sources(other):
+                continue
+            words = [" ".join(found.values()) or "nothing" for found in (mine, theirs)]
+            text = (
+                f"{self.describe()} puts rows side by side that need not belong together: before input {first} stands "
+                f"{words[0]}, before input {second} {words[1]}. Zip first; strict=False says that any pairs will do:\n"
+                "  wrong: ps.zip(x.shuffle(seed=0), y.shuffle(seed=1))\n"
+                "  right: ps.zip(x, y).shuffle(seed=0)"
+            )
+            return (text,)
+        return ()
 
     def describe(self) -> str:
         """Return the call that made it."""
