@@ -1,6 +1,5 @@
 """Threads that do not end when a stream is closed: where they are, in words."""
 
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from penstock.core.frames import frames_of_threads
 from penstock.core.rows import Flow, Node
 from penstock.stages.base.functions import UserFunction
 
@@ -40,7 +40,7 @@ def find_stuck(threads: Sequence[threading.Thread]) -> list[Stuck]:
 
 def stuck_at(ident: int | None) -> Stuck:
     """Return where the thread of this number is: its innermost stage."""
-    frame: FrameType | None = sys._current_frames().get(ident or 0)  # noqa: SLF001  # The one way to ask.
+    frame: FrameType | None = frames_of_threads().get(ident or 0)
     line, stage, is_in_function, is_elsewhere = "at its end", "a thread", False, False
     while frame is not None:
         owner = _owner(frame)

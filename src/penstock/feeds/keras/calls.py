@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from penstock.core.frames import frames_of_threads
 from penstock.core.rows import Node
 from penstock.errors import warn_user
 from penstock.feeds.facts import batch_size, num_batches
@@ -213,7 +214,7 @@ def is_splitting() -> bool:
 
 def is_building() -> bool:
     """Whether Keras, on some thread, reads a batch only to build its model: tf.data reads on threads of its own."""
-    for frame in sys._current_frames().values():  # noqa: SLF001  # there is no other way to other threads
+    for frame in frames_of_threads().values():
         at: FrameType | None = frame
         while at is not None:
             if _CALLS.get(at.f_code.co_name) == "build" and _is_of_keras(at):
