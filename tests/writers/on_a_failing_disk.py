@@ -192,7 +192,7 @@ def main(parent, how, code, stays, step):
     penstock.shards.sequence.SHARD_NBYTES = SHARD_NBYTES
     penstock.stages.cache.filling._SHARD_NBYTES = SHARD_NBYTES
     penstock.stages.shuffle.scatter._BUCKET_NBYTES = 96
-    penstock.stages.shuffle.scatter._CHUNK_NBYTES = 64
+    penstock.stages.shuffle.scatter._CHUNK_NBYTES = 36
     work, before = HOW[how]
     folder = Path(parent) / "disk"
     os.environ["XDG_CACHE_HOME"] = str(folder / "home")
