@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -208,3 +209,36 @@ def test_large_data_has_larger_buckets_and_chunks_in_the_same_order(
     with exact.with_options(memory=least).stream() as stream:
         assert_equal_streams(stream, arrays.shuffle(seed=1).batch(64).stream())
         assert stream.report().peak_nbytes <= least
+
+
+@pytest.mark.parametrize("num_rows", [1637, 1638, 1639, 1700])
+@pytest.mark.parametrize("kind", ["npy", "h5"])
+def test_data_about_as_large_as_a_window_has_the_order_of_memory_too(
+    small_windows, tmp_path, num_rows, kind
+):
+    # A window of 64 KB holds 1,638 rows; whole blocks, or chunks, of them are more.
+    x = np.random.default_rng(0).random((num_rows, 10)).astype("float32")
+    path = tmp_path / f"x.{kind}"
+    if kind == "npy":
+        np.save(path, x)
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=x, chunks=(1000, 10))
+    files = ps.from_files(path) if kind == "npy" else ps.from_files(path, fields="x")
+    exact = files.shuffle(seed=5, exact=True)
+    for epoch in (0, 2):
+        found = list(exact.batch(100).stream(epoch=epoch))
+        expected = list(ps.from_arrays(x).shuffle(seed=5).batch(100).stream(epoch=epoch))
+        assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+    least = exact.explain().need_nbytes
+    with exact.with_options(memory=least).stream() as stream:
+        assert sum(1 for _ in stream) == num_rows
+        assert stream.report().peak_nbytes <= least
+
+
+def test_ragged_rows_just_below_a_window_are_mixed_exactly(small_windows, tmp_path):
+    rows = [np.arange(number, number + number % 7) for number in range(1300)]
+    ps.from_arrays(rows).write(tmp_path / "rows")
+    exact = ps.from_files(tmp_path / "rows").shuffle(seed=5, exact=True, window="64KB")
+    expected = ps.from_arrays(rows).shuffle(seed=5)
+    assert all((a == b).all() for a, b in zip(exact, expected, strict=True))

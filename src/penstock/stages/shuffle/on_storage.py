@@ -30,9 +30,13 @@ _TABLE_NBYTES = 16  # Bytes for each row in the tables of a window.
 class WindowedRows(LoadingRows):
     """Rows in the order of a `WindowOrder`, read a window at a time."""
 
-    def __init__(self, stage: Stage, node: Rows, *, seed: int, window_nbytes: int) -> None:
+    def __init__(
+        self, stage: Stage, node: Rows, *, seed: int, window_nbytes: int, is_exact: bool = False
+    ) -> None:
         super().__init__(stage, node)
         self.seed = seed
+        self.is_exact = is_exact
+        """Whether all rows are mixed in one window, which they must fit into."""
         self.num_shuffles += 1
         self.follows_epoch = True
         self.grains = ()
@@ -43,6 +47,11 @@ class WindowedRows(LoadingRows):
         """Set the bytes of a window, which has at least one block."""
         self.window_nbytes = nbytes
         self.window_blocks = max(1, nbytes // max(1, self.block_rows * self.row_nbytes))
+        # Whole blocks may be a little more than the window, or much more where chunks are large: rows they have not.
+        all_blocks = -(-self.num_rows // self.block_rows)
+        self.is_stretched = self.is_exact and self.window_blocks < all_blocks
+        if self.is_stretched:
+            self.window_blocks = all_blocks
 
     def narrowed(self, wanted: Residue) -> Rows:
         """Return the same rows, of which only the blocks are loaded that have the wanted ones."""
@@ -160,7 +169,8 @@ class WindowedRows(LoadingRows):
 
     def fingerprint(self) -> Any:
         """Return the stage's, and the version of the way that rows are cut into windows."""
-        return [*self.stage.fingerprint(), WINDOWS_VERSION]
+        stretched = ["whole"] if self.is_stretched else []
+        return [*self.stage.fingerprint(), WINDOWS_VERSION, *stretched]
 
     def cautions(self) -> tuple[str, ...]:
         """Return that rows are hardly mixed, where large chunks leave few blocks for a window."""

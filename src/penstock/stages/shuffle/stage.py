@@ -48,7 +48,9 @@ class Shuffle(Stage):
             return ShuffledRows(self, rows, seed=self.seed)
         if self.exact and rows.num_rows * rows.row_nbytes > self.window_nbytes:
             return scatter.ScatteredRows(self, rows, seed=self.seed)
-        return WindowedRows(self, rows, seed=self.seed, window_nbytes=self.window_nbytes)
+        return WindowedRows(
+            self, rows, seed=self.seed, window_nbytes=self.window_nbytes, is_exact=self.exact
+        )
 
     def of_flow(self, flow: Flow) -> Node:
         """Return the rows in random order: window after window, unless a cache comes right before."""
