@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -97,6 +98,47 @@ def test_list_ends_and_is_right_under_a_tiny_budget():
     with pytest.warns(ps.PenstockWarning, match="batches are still referred to"):
         kept = list(ds)
     assert (np.sort(np.concatenate(kept)[:, 0]) == rows[:, 0]).all()
+
+
+RAGGED = [np.arange(number * 7 % 900, dtype="i4") for number in range(6000)]
+MAKERS = {
+    "shards": lambda path: ps.from_files(_written(path)),
+    "zarr": lambda path: ps.from_files(_written(path, format="zarr")),
+    "parquet": lambda path: ps.from_files(_written(path, format="parquet")),
+    "tfrecord": lambda path: ps.from_tfrecord(
+        _written(path, format="tfrecord"), {"x": ps.TensorFeature((None,), "int32")}
+    ),
+    "hdf5": lambda path: ps.from_files(_hdf5(path)),
+    "taken": lambda path: ps.from_files(_written(path)).skip(1).take(5990),
+    "zipped": lambda path: ps.zip(ps.from_files(_written(path)), ps.from_arrays(np.arange(6000))),
+    "repeated": lambda path: ps.from_files(_written(path)).repeat(2),
+    "shuffled": lambda path: ps.from_files(_written(path)).shuffle(),
+    "cached": lambda path: ps.from_arrays({"x": RAGGED}).filter(len).cache(path / "cache"),
+    "text": lambda path: ps.from_arrays({"x": ["x" * len(row) for row in RAGGED]}),
+}
+
+
+def _written(path, **options):
+    ps.from_arrays({"x": RAGGED}).write(path / "rows", **options)
+    return path / "rows"
+
+
+def _hdf5(path):
+    with h5py.File(path / "rows.h5", "w") as file:
+        made = file.create_dataset("x", (len(RAGGED),), h5py.vlen_dtype("i4"), chunks=(100,))
+        made[:] = np.array(RAGGED, object)
+    return path / "rows.h5"
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.filterwarnings("ignore:.*still referred to:penstock.PenstockWarning")
+def test_list_ends_for_rows_of_any_length_too(tmp_path, make, threads):
+    ds = make(tmp_path).with_options(threads=threads)
+    ds = ds.with_options(memory=ds.explain().need_nbytes + (1 << 20))  # They have 10 MB and more.
+    kept = list(ds.stream(epoch=0))
+    with ds.stream(epoch=0) as again:  # Nothing was used for other rows meanwhile.
+        assert all(equal(one, other) for one, other in zip(kept, again, strict=True))
 
 
 def test_two_streams_share_one_ledger():

@@ -14,7 +14,7 @@ from penstock.core.arrays import Index
 from penstock.core.columns import Column, Fixed, Ragged, Text, collect, column_of, merge
 from penstock.core.nest import Join
 from penstock.core.spec import ArraySpec
-from penstock.memory import Allocate
+from penstock.memory import Allocate, Lease
 
 
 class Pieces:
@@ -97,6 +97,9 @@ class Block:
     def finish(self) -> "Block":
         """Return this block, finished: all rows are filled, and `columns` holds them from now on."""
         self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]
+        for column in self.columns:
+            if not isinstance(column, Fixed):  # It may be in memory that others took for it.
+                self.leases += map(weakref.ref, _leases_of(column))
         return self
 
     def copy_from(self, source: "Block", rows: Index | slice) -> None:
@@ -150,6 +153,22 @@ class Block:
     def nbytes(self) -> int:
         """The bytes of all columns."""
         return sum([column.nbytes for column in self.columns])
+
+
+def _leases_of(column: Text | Ragged) -> Iterator[Lease]:
+    """Yield what the memory of a column is on loan from."""
+    arrays: list[Any] = [column.offsets, column.data] if isinstance(column, Text) else []
+    if isinstance(column, Ragged):
+        arrays = [column.starts, column.shapes]
+        if isinstance(column.values_, Text):
+            yield from _leases_of(column.values_)
+        else:
+            arrays.append(column.values_)
+    for one in arrays:
+        while isinstance(one, np.ndarray):
+            one = one.base
+        if isinstance(one, Lease):
+            yield one
 
 
 def rows_in_batches(block: Block, size: int) -> int:

@@ -186,7 +186,8 @@ class Pool:
         with self._lock:
             for reference in leases:
                 lease = reference()
-                if lease is not None and not lease.buffer.is_held:
+                # A block may have been given memory of another pool, such as that of a cache.
+                if lease is not None and reference in self._out and not lease.buffer.is_held:
                     lease.buffer.is_held = True
                     self.account.write_off(lease.buffer.nbytes)
                 del lease
