@@ -140,7 +140,7 @@ bool decode_entry(Rows& rows, const Plan& plan, int feature, Reader entry, Probl
   const bool is_done = walk_lists(entry, problem, [&](Kind kind, Reader list) {
     if (kind != summary.kind || list.at < summary.run) return true;
     return walk_values(
-        kind, list, problem, [&](Reader floats) { return rows.put_part(floats); },
+        kind, list, problem, [&](Reader floats) { return rows.put_part(floats, problem); },
         [&](uint64_t value, const uint8_t* at) { return rows.put_part(value, at, problem); },
         [&](Reader item) { return rows.put_string(feature, item, problem); });
   });

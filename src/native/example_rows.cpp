@@ -37,6 +37,15 @@ bool copy_ints(Type type, Reader& packed, uint8_t* out, int64_t room, int64_t& c
       type, [&](auto tag) { return copy_ints<decltype(tag)>(packed, out, room, count, problem); }, false);
 }
 
+// The bits of one that does not fit are what was found.
+bool put_all(Type type, const Reader& floats, int64_t count, uint8_t* to, Problem& problem) {
+  const int64_t fitting = copy_floats(type, floats.at, count, to);
+  if (fitting == count) return true;
+  uint32_t bits;
+  std::memcpy(&bits, floats.at + 4 * fitting, 4);
+  return fail(problem, Fault::kOutOfRange, floats.at + 4 * fitting, bits);
+}
+
 bool has_shape(const Tensor& tensor, const std::vector<int64_t>& shape) {
   if (static_cast<size_t>(tensor.rank) != shape.size()) return false;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -78,11 +87,10 @@ bool Rows::put_floats(int feature, Reader packed, Problem& problem) {
   if (packed.left() % 4 != 0) return fail(problem, Fault::kMalformed, packed.at);
   if (wanted.has_slots) {
     if (count != wanted.count) return fail(problem, Fault::kWrongSize, packed.at, count);
-    copy_floats(wanted.type, packed.at, count, slot(feature));
-    return true;
+    return put_all(wanted.type, packed, count, slot(feature), problem);
   }
   Column& to = column(feature);
-  copy_floats(wanted.type, packed.at, count, to.values.reserve(count * wanted.width));
+  if (!put_all(wanted.type, packed, count, to.values.reserve(count * wanted.width), problem)) return false;
   to.values.commit(count * wanted.width);
   to.row_lengths.append(count);
   return true;
@@ -124,10 +132,10 @@ bool Rows::claim(int feature, int64_t count, const uint8_t* at, Problem& problem
   return true;
 }
 
-bool Rows::put_part(const Reader& floats) {
+bool Rows::put_part(const Reader& floats, Problem& problem) {
   // Claimed from the same bytes, which may have changed since: never write beyond.
   const int64_t count = std::min(floats.left() / 4, claimed_ - written_);
-  copy_floats(type_, floats.at, count, out_ + written_ * type_nbytes(type_));
+  if (!put_all(type_, floats, count, out_ + written_ * type_nbytes(type_), problem)) return false;
   written_ += count;
   return true;
 }

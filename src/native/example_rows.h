@@ -33,7 +33,7 @@ class Rows {
 
   // For values that come in parts: `claim` their number, then write each.
   bool claim(int feature, int64_t count, const uint8_t* at, Problem& problem);
-  bool put_part(const Reader& floats);
+  bool put_part(const Reader& floats, Problem& problem);
   bool put_part(uint64_t value, const uint8_t* at, Problem& problem);
   bool put_string(int feature, const Reader& item, Problem& problem);
   // What was claimed and written is a row.

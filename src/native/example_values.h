@@ -32,12 +32,15 @@ inline uint16_t float_to_bfloat16(uint32_t bits) {
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-// Writes `count` floats from 4 bytes each to a column of a type that is_float_type has.
-inline void copy_floats(Type type, const uint8_t* from, int64_t count, uint8_t* to) {
+constexpr uint32_t kInfinity = 0x7F800000;  // As a float, without its sign.
+
+// Writes `count` floats from 4 bytes each to a column of a type that is_float_type has. Returns how many it could: it
+// stops at one that the type can't hold.
+inline int64_t copy_floats(Type type, const uint8_t* from, int64_t count, uint8_t* to) {
   if (type == Type::kFloat32) {
     // memcpy must not be given a null pointer, not even for nothing.
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * 4);
-    return;
+    return count;
   }
   for (int64_t i = 0; i < count; ++i, from += 4) {
     uint32_t bits;
@@ -48,10 +51,13 @@ inline void copy_floats(Type type, const uint8_t* from, int64_t count, uint8_t* 
       const double wide = static_cast<double>(value);
       std::memcpy(to + 8 * i, &wide, 8);
     } else {
-      const uint16_t half = type == Type::kFloat16 ? float_to_half(bits) : float_to_bfloat16(bits);
+      const bool is_half = type == Type::kFloat16;
+      const uint16_t half = is_half ? float_to_half(bits) : float_to_bfloat16(bits);
+      if ((half & 0x7FFF) == (is_half ? 0x7C00 : 0x7F80) && (bits & 0x7FFFFFFF) < kInfinity) return i;
       std::memcpy(to + 2 * i, &half, 2);
     }
   }
+  return count;
 }
 
 inline bool is_float_type(Type type) {

@@ -24,7 +24,7 @@ enum class Fault : int64_t {
   kMissing,        // a feature that has no default is not there
   kWrongKind,      // bytes, floats or ints, but not those that were declared
   kWrongSize,
-  kOutOfRange,  // an int that the declared dtype cannot hold
+  kOutOfRange,  // a number that the declared dtype cannot hold
   kNotUtf8,
   kBadTensor,  // not in the wire format of a TensorProto, or one that contradicts itself
   kTensorType,

@@ -208,10 +208,12 @@ def convert(feature, values):
         return values
     if feature.kind == "floats":
         floats = np.array(values, "<f4")
-        if feature.type == 14:
-            return to_bfloat16(floats)
         with np.errstate(over="ignore"):
-            return floats.astype(feature.dtype).tobytes()
+            made = to_bfloat16(floats) if feature.type == 14 else floats.astype(feature.dtype)
+        infinite = made & 0x7FFF == 0x7F80 if feature.type == 14 else np.isinf(made)
+        if (infinite & np.isfinite(floats)).any():
+            raise Fault("out_of_range")
+        return made.tobytes()
     low, high = (
         (0, 1) if feature.type == 10 else (np.iinfo(feature.dtype).min, np.iinfo(feature.dtype).max)
     )
@@ -225,7 +227,7 @@ def to_bfloat16(floats):
     for bits in floats.view("<u4").tolist():
         is_nan = bits & 0x7FFFFFFF > 0x7F800000
         rounded.append(bits >> 16 | 0x40 if is_nan else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
-    return np.array(rounded, "<u2").tobytes()
+    return np.array(rounded, "<u2")
 
 
 def check_text(feature, value):

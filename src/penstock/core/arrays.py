@@ -74,6 +74,15 @@ def raw_rows(array: Array, lead: int) -> npt.NDArray[np.uint8]:
     return np.asarray(_View(interface, array))
 
 
+def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return numbers in another dtype; raise OverflowError where a finite one would become an infinity."""
+    try:
+        with np.errstate(over="raise"):
+            return values.astype(dtype, copy=False)
+    except FloatingPointError as error:
+        raise OverflowError(f"too large for {dtype}") from error
+
+
 def copy_box(source: Array, target: Array) -> None:
     """Copy an array to one of the same shape and dtype, in pieces as large as they lie together in both."""
     lead, nbytes = source.ndim, source.dtype.itemsize

@@ -226,6 +226,12 @@ def test_mistakes_are_told_when_they_are_made(make, message):
             "'two': must be one tensor as bytes, got 2 values",
         ),
         (VarFeature(str, name="b"), "'b': must be UTF-8, and is not; declare it as bytes"),
+        (
+            FixedFeature((2,), "float16", name="f"),
+            r"'f': must fit into \(2,\) float16, got -9.99.*e\+37; declare a wider dtype",
+        ),
+        (VarFeature("float16", name="f"), "'f': must fit into .* float16, got -9.99"),
+        (FixedFeature((1,), "bfloat16", name="largest"), "'largest': must fit into .* bfloat16"),
     ],
 )
 def test_an_error_says_what_came_and_what_to_do(feature, message):
@@ -235,6 +241,8 @@ def test_an_error_says_what_came_and_what_to_do(feature, message):
         "s": b"\xff\xff",
         "b": b"\xff",
         "two": [b"1", b"2"],
+        "f": np.float32([1, -1e38]),
+        "largest": np.float32([np.finfo("f4").max]),
     }
     record = encode_example(row, {"t": TensorFeature((3,), "float32")})
     with pytest.raises(ps.RecordError, match=message) as raised:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import Array, Index
+from penstock.core.arrays import Array, Index, narrowed
 from penstock.core.columns import Ragged, Text, merge
 from penstock.core.optional import require
 from penstock.core.spec import ArraySpec
@@ -140,7 +140,8 @@ def may_be_missing(spec: ArraySpec) -> bool:
 def fixed_values(array: Any, spec: ArraySpec) -> Array:
     """Return an Arrow array as a NumPy array of rows of one size.
 
-    A null is nan or not-a-time, or a NullFoundError where there is no such value.
+    A null is nan or not-a-time, or a NullFoundError where there is no such value; OverflowError is for a number that
+    is too large.
     """
     pa = arrow()
     kind = array.type
@@ -163,7 +164,7 @@ def fixed_values(array: Any, spec: ArraySpec) -> Array:
         if spec.numpy_dtype.kind in "SV":  # As `write` was told to keep them.
             return data.view(spec.numpy_dtype)
         return data.reshape(len(array), width)
-    values = as_numpy(array).astype(spec.numpy_dtype, copy=False)
+    values = narrowed(as_numpy(array), spec.numpy_dtype)
     if array.null_count:
         values = values.copy()
         values[~as_numpy(array.is_valid())] = "NaT" if spec.numpy_dtype.kind in "mM" else np.nan

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import narrowed
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError
+from penstock.sources.reading.fixed_texts import fixed_texts, wide_enough
 from penstock.sources.reading.parsed_flow import LineOf
 from penstock.sources.reading.times import time_cure, times
 
@@ -192,6 +194,11 @@ def _cure(cell: str, spec: ArraySpec, name: str, decimal: str) -> str:
             )
     if spec.numpy_dtype.kind in "mM":
         return time_cure(cell, spec.numpy_dtype, name)
+    if spec.numpy_dtype.kind in "SU":
+        wider = wide_enough(cell, spec.numpy_dtype)
+        return f"{_as_spec(name, wider)} holds it, and {as_text} of any length."
+    if spec.numpy_dtype.kind == "f" and _is_float(cell, decimal):
+        return f"{_as_spec(name, 'float64')} holds it, and {as_text}."
     if spec.numpy_dtype.kind == "b" and is_missing(cell):
         return f"Fill it: a truth can't be missing; {as_text}."
     return f"Correct it, or read the column as something else: {as_text}."
@@ -227,7 +234,7 @@ def _converted(cells: Sequence[str], dtype: np.dtype[Any], decimal: str) -> Any:
     if dtype.kind in "mM":
         _check_plain(cells)
         return times(["NaT" if is_missing(cell) else cell for cell in cells], dtype)
-    return np.asarray(cells, "U").astype(dtype)
+    return fixed_texts(cells, dtype)
 
 
 def _check_plain(cells: Sequence[str]) -> None:
@@ -261,9 +268,13 @@ def _floats(cells: Sequence[str], dtype: np.dtype[Any], decimal: str) -> Any:
         if any("." in cell for cell in cells):
             raise ValueError(f"a point, where the decimal mark is {decimal!r}")
         cells = [cell.replace(decimal, ".") for cell in cells]
+    # By way of the wide ones, as pyarrow's are read, which tell what does not fit.
+    wide = np.result_type(dtype, np.float64)
     try:
-        return np.asarray(cells, "U").astype(dtype)
+        numbers = np.asarray(cells, "U").astype(wide)
     except ValueError:
         if not any(map(is_missing, cells)):
             raise
-    return np.asarray(["nan" if is_missing(cell) else cell for cell in cells], "U").astype(dtype)
+        cells = ["nan" if is_missing(cell) else cell for cell in cells]
+        numbers = np.asarray(cells, "U").astype(wide)
+    return narrowed(numbers, dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
+from penstock.core.arrays import narrowed
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.fields import Field
 from penstock.core.optional import require
@@ -137,10 +138,15 @@ class Parser:
         if arrow().types.is_string(values.type):
             return self._converted(values.to_pylist(), field)
         if not values.null_count:
-            return as_numpy(values)
-        if not arrow().types.is_floating(values.type):
+            numbers = as_numpy(values)
+        elif not arrow().types.is_floating(values.type):
             raise UnreadableError
-        return fixed_values(values, ArraySpec((), np.float64))
+        else:
+            numbers = fixed_values(values, ArraySpec((), np.float64))
+        try:
+            return narrowed(numbers, field.spec.numpy_dtype)
+        except OverflowError as error:
+            raise UnreadableError from error
 
     def _converted(self, cells: list[str], field: Field) -> Any:
         try:

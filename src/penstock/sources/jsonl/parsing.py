@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
+from penstock.core.arrays import narrowed
 from penstock.core.blocks import Pieces, Sink
 from penstock.core.columns import Ragged
 from penstock.core.fields import Field
@@ -111,8 +112,8 @@ class Parser:
             if arrow().types.is_string(found.type):
                 rows = [{"": value} for value in found.to_pylist()]
                 return field_values(rows, ("",), spec, lambda _: 0, "")
-            return fixed_values(found, _read_spec(spec))
-        except (NullFoundError, ValueError) as error:
+            return narrowed(fixed_values(found, _read_spec(spec)), spec.numpy_dtype)
+        except (NullFoundError, ValueError, OverflowError) as error:
             raise UnreadableError from error
 
 
@@ -182,7 +183,7 @@ def _lists(found: Any, spec: ArraySpec, sink: Sink) -> Any:
         return Ragged(texts, np.cumsum(lengths) - lengths, lengths[:, None])
     shaped = _shaped(found, spec.shape)
     if spec.is_fixed:
-        return fixed_values(shaped, _read_spec(spec))
+        return narrowed(fixed_values(shaped, _read_spec(spec)), spec.numpy_dtype)
     assert isinstance(sink, Pieces)
     values = varying_values(shaped, spec, sink.allocate)
     assert not isinstance(values, Coded)

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import narrowed
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError, FieldError
 from penstock.io.formats.lines import Piece
+from penstock.sources.reading.fixed_texts import fixed_texts, wide_enough
 from penstock.sources.reading.parsed_flow import LineOf
 from penstock.sources.reading.times import time_cure, times
 
@@ -242,8 +244,7 @@ def field_values(
         return found
     if not spec.is_fixed:
         return [np.asarray(one, spec.dtype).reshape(_shape(one, spec)) for one in found]
-    with np.errstate(over="ignore"):
-        return np.array(found, spec.dtype).reshape(len(found), *spec.fixed_shape)
+    return np.array(found, spec.dtype).reshape(len(found), *spec.fixed_shape)
 
 
 def _shape(value: Any, spec: ArraySpec) -> tuple[int, ...]:
@@ -278,6 +279,11 @@ def _cure(value: Any, spec: ArraySpec, name: str) -> str:
         return f'spec={{{name!r}: "float32"}} (or "float64") reads decimals, and missing numbers as nan.'
     if kind in "mM" and isinstance(value, str):
         return time_cure(value, spec.numpy_dtype, name)
+    if kind in "SU" and isinstance(value, str):
+        wider = wide_enough(value, spec.numpy_dtype)
+        return f'spec={{{name!r}: "{wider}"}} holds it, and spec={{{name!r}: str}} reads text of any length.'
+    if kind == "f" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f'spec={{{name!r}: "float64"}} holds it.'
     if kind == "b" and value is None:
         return "Fill it: a truth can't be missing."
     return "Correct it, or leave the field out with fields=(...)."
@@ -300,7 +306,7 @@ def _converted(value: Any, spec: ArraySpec, shape: tuple[int | None, ...]) -> An
         return times([_time_text(value)], spec.dtype)[0]
     if not isinstance(value, str):
         raise TypeError("no text")
-    return np.asarray([value], "U").astype(spec.dtype)[0]
+    return fixed_texts([value], spec.dtype)[0]
 
 
 def _time_text(value: Any) -> str:
@@ -323,7 +329,7 @@ def _number(value: Any, dtype: np.dtype[Any]) -> Any:
         raise TypeError("no such number")
     if dtype.kind in "iu" and not _fits(value, dtype):
         raise OverflowError(f"out of range for {dtype}")
-    return float(value) if dtype.kind == "f" else value
+    return narrowed(np.array(value, np.float64), dtype)[()] if dtype.kind == "f" else value
 
 
 def _fits(value: int, dtype: np.dtype[Any] | str) -> bool:

@@ -204,6 +204,8 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
     is_tensor = isinstance(feature, TensorFeature)
     is_image = isinstance(feature, ImageFeature)
     listed = KINDS[found] if kind == "wrong_kind" else ""
+    is_float = feature is not None and dtype_name(feature.dtype) in FLOATS
+    number = np.uint32(found).view(np.float32) if kind == "out_of_range" and is_float else found
     stored = TYPE_NAMES.get(found, f"DataType {found}") if kind == "tensor_type" else ""
     return {
         "truncated": "the record must end within the file, but is cut off; "
@@ -230,7 +232,7 @@ def describe_fault(kind: str, found: int = 0, feature: Feature | None = None) ->
         if is_image
         else f"must have the values of{wanted}, got {found} of them; "
         "write VarFeature for a list of any length.",
-        "out_of_range": f"must fit into{wanted}, got {found}; declare a wider dtype.",
+        "out_of_range": f"must fit into{wanted}, got {number}; declare a wider dtype.",
         "not_utf8": "must be UTF-8, and is not; declare it as bytes.",
         "bad_tensor": "must be a tensor serialised by TensorFlow, and is not; "
         "declare it as FixedFeature((), bytes).",

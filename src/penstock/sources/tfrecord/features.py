@@ -200,6 +200,7 @@ def cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
         fits = array.size == 0 or (array.dtype.name in INTS and np.array_equal(values, array))
     else:
         fits = array.dtype.name in TYPES and (array.dtype.kind != "c" or dtype.kind == "c")
+        fits = fits and bool((np.isinf(values) == np.isinf(array)).all())
     if not fits:
         raise ValueError(f"'{name}' must fit into {dtype}, got {array.dtype} values that do not.")
     return values

@@ -173,7 +173,9 @@ def _fits(array: "np.ndarray[Any, Any]", dtype: np.dtype[Any]) -> bool:
         array.dtype.kind in "iub" and dtype.kind in "iufc"
     ):
         return False
-    return bool(dtype.kind in "fc" or array.astype(dtype) == array)
+    with np.errstate(over="ignore"):
+        made = array.astype(dtype)
+    return bool(np.isinf(made) == np.isinf(array) if dtype.kind in "fc" else made == array)
 
 
 def _loosened(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
