@@ -56,6 +56,23 @@ def test_a_short_epoch_and_skips_of_nothing_do_not_warn(name: str):
         ds.skip(-1)
 
 
+def even(number: int, _: object) -> bool:
+    return number % 2 == 0
+
+
+def test_a_filter_by_numbers_behind_a_shuffle_warns_too():
+    with pytest.warns(
+        ps.PenstockWarning, match=r"numbers of enumerate\(\) behind shuffle"
+    ) as caught:
+        rows().shuffle().enumerate().filter(even)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows().enumerate().filter(even).shuffle()
+        rows().enumerate().shuffle().filter(even)  # The numbers go with their rows.
+        rows().shuffle().cache().enumerate().filter(even)
+
+
 def test_the_warning_is_true_and_split_does_not_leak():
     shuffled = ps.from_arrays(np.arange(20)).shuffle()
     with pytest.warns(ps.PenstockWarning, match="behind shuffle"):

@@ -30,12 +30,14 @@ from penstock.subsets import Subsets, warn_of_leak
 
 if TYPE_CHECKING:
     from penstock.core import digests
+    from penstock.io import paths as io_paths
     from penstock.io.paths import PathLike
     from penstock.stages import distribute
 else:
     # Together they take a quarter of the time of `import penstock`, and only ranks need them.
     digests = lazy("penstock.core.digests")
     distribute = lazy("penstock.stages.distribute")
+    io_paths = lazy("penstock.io.paths")
 
 
 class Dataset(Subsets):
@@ -171,6 +173,8 @@ class Dataset(Subsets):
         >>> list(map(int, ps.from_arrays(np.arange(6)).filter(lambda x: x % 2 == 0)))
         [0, 2, 4]
         """
+        if isinstance(getattr(self.node, "stage", None), Enumerate):
+            warn_of_leak(self, "filter(...) of the numbers of enumerate()")
         return self._with(Filter(UserFunction(predicate, "filter", user_site())))
 
     @teaching
@@ -365,7 +369,7 @@ class Dataset(Subsets):
         """
         if key is not None and (path is None or not isinstance(key, str)):
             raise TypeError(f"key must be a str, for a cache with a path, got {key!r}.")
-        folder = None if path is None else str(local_path("path", path))
+        folder = None if path is None else str(local_path("path", io_paths.local_target(path)))
         return self._with(Cache(folder, key))
 
     @teaching

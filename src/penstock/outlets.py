@@ -169,7 +169,7 @@ class Outlets:
         self,
         path: "PathLike",
         *,
-        format: Literal["npy", "parquet", "tfrecord", "zarr"] = "npy",
+        format: Literal["npy", "parquet", "tfrecord", "zarr"] | None = None,
         shard_rows: int | None = None,
         shards: int | None = None,
         overwrite: bool = False,
@@ -185,7 +185,8 @@ class Outlets:
         Args:
             path: The folder to make, or the URL of one in an object store: `s3://bucket/prefix`. There its files appear
                 one by one, and it can be read once the last is there; docs/object_stores.md tells more.
-            format: "npy" makes plain `.npy` shards and a `manifest.json`; `from_files(path)` reads them
+            format: By default what the ending of `path` says (`.parquet`, `.zarr`, `.tfrecord`); "npy" for a name
+                without one. "npy" makes plain `.npy` shards and a `manifest.json`; `from_files(path)` reads them
                 back with the nest they had. After an interruption the same call goes on after the last
                 finished shard, if files, arrays and functions are proven to be the same; else it starts
                 over, with a warning. The others always start over. "parquet" makes Parquet files, which pyarrow,
@@ -211,7 +212,8 @@ class Outlets:
         >>> [(int(x), y) for x, y in ps.from_files(folder)]
         [(0, 'a'), (1, 'b'), (2, 'c')]
         """
-        one_of("format", format, writers.WRITERS)
+        if format is not None:
+            one_of("format", format, writers.WRITERS)
         one_of("engine", engine, writers.ENGINES)
         if self.node.is_endless:
             raise ValueError("rows without end can't be written: use .take(n) first.")
@@ -229,7 +231,7 @@ class Outlets:
         )
         if url:
             job = replace(job, url=url, storage_options=io_paths.own_options(storage_options))
-        writers.write(job, format)
+        writers.write(job, writers.format_of(url or str(target), format))
 
     @teaching
     def to_keras(

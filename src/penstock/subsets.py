@@ -182,10 +182,10 @@ class Subsets(Regrouping):
 
 
 def warn_of_leak(dataset: Outlets, call: str) -> None:
-    """Warn of `skip` behind a shuffle: what it leaves out is what another epoch has."""
+    """Warn of what leaves out rows by their place behind a shuffle: another epoch has these."""
     if splitting.live_shuffle(dataset.node):
         warn_user(
-            f"{call} behind shuffle leaves out other rows in each epoch: rows that take() kept for validation get into "
+            f"{call} behind shuffle leaves out other rows in each epoch: rows that were kept for validation get into "
             "training.\n"
             "  the same rows in every epoch: train, valid = ds.split(0.9, seed=0), then train.shuffle()\n"
             "  to keep the order of the first epoch: ds.shuffle().cache()"

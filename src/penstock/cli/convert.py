@@ -1,7 +1,6 @@
 """`penstock convert IN OUT`: files of one format, written as another."""
 
 import time
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,20 +11,11 @@ from penstock.core.lazy import lazy
 
 if TYPE_CHECKING:
     from penstock import makers, memory
-    from penstock.sources import files
+    from penstock.writers import endings
 else:
-    files = lazy("penstock.sources.files")
+    endings = lazy("penstock.writers.endings")
     makers = lazy("penstock.makers")
     memory = lazy("penstock.memory")
-
-_BY_SUFFIX = {
-    "": "npy",
-    ".parquet": "parquet",
-    ".tfrecord": "tfrecord",
-    ".tfrecords": "tfrecord",
-    ".zarr": "zarr",
-}
-_WRITTEN = "a folder of .npy shards (a name without an ending), .parquet, .tfrecord or .zarr"
 
 
 @click.command(
@@ -94,18 +84,16 @@ def command(
 
 def _target_format(target: str, format: str | None) -> Any:
     """Return what is written: what was asked for, or what the ending of the target says; they must agree."""
-    suffix = PurePath(target).suffix.lower()
-    by_name = _BY_SUFFIX.get(suffix)
-    is_read = any(suffix in one.suffixes for one in files.FORMATS.values())
+    ending = endings.ending_of(target)
     if format is None:
-        if by_name is None:
-            other = "" if is_read else "; or say which with --format"
+        if ending.format is None:
+            other = "" if ending.is_known else "; or say which with --format"
             raise click.UsageError(
-                f"OUT ends in {suffix!r}, which can't be written: write {_WRITTEN}{other}."
+                f"OUT ends in {ending.suffix!r}, which can't be written: write {endings.WRITTEN}{other}."
             )
-        return by_name
-    if suffix and by_name != format and (by_name is not None or is_read):
+        return ending.format
+    if ending.contradicts(format):
         raise click.UsageError(
-            f"OUT ends in {suffix!r}, and --format {format} makes something else: choose another name."
+            f"OUT ends in {ending.suffix!r}, and --format {format} makes something else: choose another name."
         )
     return format

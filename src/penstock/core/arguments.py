@@ -1,6 +1,7 @@
 """Checks of users' arguments; an error says the rule, the value that came, and the cure."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ def at_home(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for such a user.
 
 
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""How a URL begins, also one that a `Path` took a slash out of."""
+
+
 def local_path(name: str, value: str | os.PathLike[str]) -> Path:
     """Return an absolute path; raise if it is none that a file can have."""
     text = os.fspath(value)
@@ -40,4 +45,7 @@ def local_path(name: str, value: str | os.PathLike[str]) -> Path:
         raise TypeError(f"{name} must be a str or a path, got {value!r:.80}.")
     if "\0" in text:
         raise ValueError(f"{name} must not have a NUL character in it, got {text!r:.200}.")
+    url = _URL.match(text)
+    if url is not None:  # The rest may have a password in it.
+        raise ValueError(f"{name} must be a folder on this machine, got a URL, {url[1]}://...")
     return at_home(text).absolute()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from penstock.writers import npy, on_ray, parquet, tfrecord, to_store, zarr
+from penstock.writers.endings import format_of
 from penstock.writers.job import Job
 
 WRITERS: dict[str, Callable[[Job], None]] = {
@@ -28,4 +29,4 @@ def write(job: Job, format: str) -> None:
         WRITERS[format](job)
 
 
-__all__ = ["ENGINES", "WRITERS", "Job", "write"]
+__all__ = ["ENGINES", "WRITERS", "Job", "format_of", "write"]
