@@ -399,3 +399,36 @@ def test_fields_of_files_side_by_side_that_are_a_tuple_are_told_of_zip(tmp_path:
     with pytest.raises(ValueError, match=r"fields must be a dict .* for tuples write ps\.zip\(ps"):
         ps.from_files({"x": path, "y": path}, fields=("x", "y"))
     assert run(ps.zip(ps.from_files(path), ps.from_files(path)))[2] == (2, 2)
+
+
+def test_fields_that_only_later_files_have_are_told(tmp_path: Path) -> None:
+    def npz(path: Path, columns: dict[str, np.ndarray]) -> None:
+        np.savez(path.with_suffix(".npz"), **columns)
+
+    def deflated(path: Path, columns: dict[str, np.ndarray]) -> None:
+        np.savez_compressed(path.with_suffix(".npz"), **columns)
+
+    def hdf5(path: Path, columns: dict[str, np.ndarray]) -> None:
+        with h5py.File(path.with_suffix(".h5"), "w") as file:
+            for name, column in columns.items():
+                file[name] = column
+
+    def parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
+        pq.write_table(pa.table(columns), path.with_suffix(".parquet"))
+
+    one = np.arange(3)
+    for write in (npz, deflated, hdf5, parquet):
+        folder = tmp_path / write.__name__
+        folder.mkdir()
+        write(folder / "a", {"x": one})
+        write(folder / "b", {"x": one, "y": one, "z": one})
+        write(folder / "c", {"x": one, "y": one})
+        with pytest.warns(
+            PenstockWarning, match=r"b\.\w+ \(and 1 more files\) has 'y', 'z', which .*a\."
+        ) as caught:
+            ds = ps.from_files(folder)
+        assert [str(one.filename) for one in caught] == [__file__]
+        assert [int(row["x"]) for row in ds] == [0, 1, 2] * 3
+        assert (
+            len(list(ps.from_files(folder, fields=("x",)))) == 9
+        )  # As it was asked for: no warning.

@@ -27,7 +27,12 @@ from penstock.io.open import open_reader
 from penstock.io.reader import Reader
 from penstock.sources.npy import leaf_of_header
 from penstock.sources.reading.bad_rows import SkippableFlow
-from penstock.sources.reading.file_rows import check_same_fields, chosen_fields, rows_of
+from penstock.sources.reading.file_rows import (
+    check_same_fields,
+    chosen_fields,
+    rows_of,
+    warn_of_more_fields,
+)
 from penstock.sources.reading.leaves import Leaf
 from penstock.sources.reading.parts import (
     BAD,
@@ -67,7 +72,10 @@ def open_format(locations: Sequence[Location], request: Request) -> Node:
         check_names(part.name, names, part.headers, part.left_out)
         check_same_fields([(one.name, one.fields()) for one in (lead, part)])
 
-    return DeflatedFlow(attempt_each(deflated, check, request)[0], names, structure)
+    good = attempt_each(deflated, check, request)[0]
+    if request.fields is None:
+        warn_of_more_fields(lead.name, names, {one.name: list(one.headers) for one in deflated})
+    return DeflatedFlow(good, names, structure)
 
 
 def _open(location: Location, request: Request) -> "Part | DeflatedPart":

@@ -1,6 +1,7 @@
 """class_weight="balanced": the weight of each class, so that all count alike, from one pass over the labels."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ def check_class_weight(node: Node, class_weight: ClassWeight) -> None:
         raise ValueError(
             f'class_weight must be a dict of a weight for each class, or "balanced", got {class_weight!r}.'
         )
+    if class_weight is not None and class_weight != BALANCED:
+        _check_weights(class_weight)
     if class_weight != BALANCED:
         return
     spec = parts_spec(node)
@@ -49,6 +52,27 @@ def check_class_weight(node: Node, class_weight: ClassWeight) -> None:
         raise ValueError(
             'class_weight="balanced" takes one pass over the labels, and the dataset never ends: leave repeat() out.'
         )
+
+
+def _check_weights(class_weight: Any) -> None:
+    """Raise for what Keras would ignore, class by class, without a word, or fail at in the first step."""
+    if not isinstance(class_weight, Mapping):
+        cure = (
+            "dict(enumerate(weights))" if hasattr(class_weight, "__iter__") else "{0: 1.0, 1: 2.5}"
+        )
+        raise TypeError(
+            f"class_weight must be a dict of a weight for each class, got {class_weight!r:.80}; write {cure}."
+        )
+    for key, weight in class_weight.items():
+        if isinstance(key, bool) or not hasattr(key, "__index__"):
+            raise TypeError(
+                f"the keys of class_weight must be the numbers of classes, got {key!r}, which no label is; write "
+                "{int(key): weight for key, weight in class_weight.items()}."
+            )
+        if isinstance(weight, str) or not np.isscalar(weight) or not np.isfinite(weight):
+            raise ValueError(
+                f"the weights of class_weight must be finite numbers, got {weight!r} for class {key}."
+            )
 
 
 def balanced_weights(source: Outlets) -> dict[int, float]:

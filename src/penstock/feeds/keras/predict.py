@@ -163,6 +163,11 @@ def _layer(name: str, found: FieldStatistics, axis: int | None) -> Any:
             f"field {name!r} of x has no mean and no variance: only numbers have; name the fields to normalise one by "
             "one, with normalization(field=...)."
         )
+    if not (np.isfinite(found.mean).all() and np.isfinite(found.variance).all()):
+        raise ValueError(
+            f"field {name!r} of x has numbers that are missing (nan) or infinite, and so has no mean: the layer would "
+            "make nan of every row. Fill them first: .map(lambda x, y: (np.nan_to_num(x), y)), before .batch(...)."
+        )
     mean, variance = _along(found.mean, found.variance, axis)
     return keras.layers.Normalization(axis=axis, mean=mean, variance=variance)
 

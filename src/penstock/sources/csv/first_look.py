@@ -29,7 +29,12 @@ from penstock.sources.csv.cells import (
 )
 from penstock.sources.csv.flow import CsvFlow
 from penstock.sources.csv.rows import CsvRows
-from penstock.sources.csv.separators import check_decimal, check_separator, found_separator
+from penstock.sources.csv.separators import (
+    check_decimal,
+    check_separator,
+    found_separator,
+    is_between_cells,
+)
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
 from penstock.sources.reading.line_index import index_lines
@@ -229,7 +234,15 @@ def _separator(location: Location, decimal: str) -> str:
                 cure="Give it a name that ends in .gz, such as .csv.gz.",
             )
         is_whole = len(data) >= reader.size
-    return found_separator(data.decode("utf-8", "replace"), is_whole=is_whole, decimal=decimal)
+    text = data.decode("utf-8", "replace")
+    if is_between_cells(text, decimal):
+        raise DataError(
+            f"has {decimal!r} between its cells, which is the decimal mark that was given",
+            file=str(location),
+            cure="Leave decimal out if its numbers have points. If they have commas, and quotes around them, write it "
+            f"anew: pandas.read_csv(file, decimal={decimal!r}).to_csv(file, index=False).",
+        )
+    return found_separator(text, is_whole=is_whole, decimal=decimal)
 
 
 def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:

@@ -47,6 +47,17 @@ def found_separator(text: str, *, is_whole: bool, decimal: str = ".") -> str:
     return best
 
 
+def is_between_cells(text: str, decimal: str) -> bool:
+    """Return whether the decimal mark stands between names in the first row, and no other separator does."""
+    first = text.lstrip("\ufeff\r\n").splitlines()[:1]
+    return (
+        bool(first)
+        and decimal in first[0]
+        and not any(one in first[0] for one in SEPARATORS if one != decimal)
+        and decimal != "."
+    )
+
+
 def _rows(text: str, separator: str) -> list[list[str]]:
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:

@@ -24,6 +24,7 @@ from penstock.errors import (
     MissingFileError,
     NotAFileError,
     SpecMismatchError,
+    warn_user,
 )
 from penstock.io.location import Location
 from penstock.sources.reading.bad_rows import BadRun, SkippableRows
@@ -52,6 +53,8 @@ def rows_of(locations: Sequence[Location], parts: Sequence[Part], request: Reque
         return part
 
     good, chosen = attempt_each(list(zip(locations, parts, strict=True)), choose, request)
+    if request.fields is None:
+        warn_of_more_fields(lead.name, names, {part.name: list(part.leaves) for part in parts})
     return FileRows(chosen, [location for location, _ in good], names, structure)
 
 
@@ -66,6 +69,21 @@ def chosen_fields(
     if not names:
         raise DataError("has no arrays", file=file, cure="Check what wrote it.")
     return names, structure
+
+
+def warn_of_more_fields(
+    first: str, names: Sequence[str], files: Mapping[str, Sequence[str]]
+) -> None:
+    """Say that files have fields which the first one has not, so that they are not read."""
+    more = {file: sorted(set(found) - set(names)) for file, found in files.items()}
+    more = {file: found for file, found in more.items() if found}
+    if more:
+        file, found = next(iter(more.items()))
+        others = f" (and {len(more) - 1} more files)" if len(more) > 1 else ""
+        warn_user(
+            f"{file}{others} has {', '.join(map(repr, found))}, which {first} has not: that is left out. Name the "
+            "fields that all files have, if it is not wanted: fields=(...)."
+        )
 
 
 def check_same_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

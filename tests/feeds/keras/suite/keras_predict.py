@@ -99,6 +99,18 @@ def test_fields_that_can_not_be_normalised_are_named(data):
         assert words.normalization(field="a").input_mean is not None
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_normalization_of_missing_numbers_is_refused_and_the_cure_works(data, bad):
+    x, y = data
+    x = x.copy()
+    x[3, 0] = bad
+    ds = ps.from_arrays((x, y))
+    with pytest.raises(ValueError, match=r"missing \(nan\) or infinite.*nan_to_num"):
+        ds.batch(32).to_keras().normalization()
+    filled = ds.map(lambda x, y: (np.nan_to_num(x, posinf=0), y)).batch(32).to_keras()
+    assert np.isfinite(np.asarray(filled.normalization()(x[:3]))).all()
+
+
 @pytest.mark.parametrize("is_mapped", [False, True])
 @pytest.mark.parametrize(
     "given", [{"uneven": "pad"}, {"uneven": "pad", "static": True}, {"uneven": "drop"}]
