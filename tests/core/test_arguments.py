@@ -76,3 +76,11 @@ def test_a_path_is_absolute_and_one_that_no_file_can_have_is_refused(tmp_path: P
         local_path("path", "a\0b")
     with pytest.raises(TypeError, match="path must be a str or a path"):
         local_path("path", b"x")  # type: ignore[arg-type]  # That is what is tested.
+    for url in (
+        "s3://key:secret@bucket/x",
+        "gs:/bucket",
+    ):  # The second is what a Path makes of one.
+        with pytest.raises(
+            ValueError, match=r"must be a folder on this machine, got a URL, \w\w://\.\.\.$"
+        ):
+            local_path("path", url)

@@ -370,8 +370,8 @@ def test_urls_that_are_none_are_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="must be given as a str"):
         ds.write(Path("s3://bucket/out"))
     with pytest.raises(ps.WriteError, match="this is an object, not a folder"):
-        store.put("x.npy", b"mine")
-        ds.write("s3://bucket/x.npy")
+        store.put("x", b"mine")
+        ds.write("s3://bucket/x")
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
