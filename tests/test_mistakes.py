@@ -187,6 +187,72 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ps.from_arrays(([X, X], Y)),
         r"right: from_arrays\(\(\(a, b\), y\)\)",
     ),
+    "a split by scikit-learn's name": (
+        lambda: PAIR.train_test_split(0.1),
+        r"write train, valid = ds.split\(0.9, seed=0\)\.$",
+    ),
+    "random numbers, as in Grain": (
+        lambda: PAIR.random_map(len),
+        r"write ds.map\(function, seed=0\)",
+    ),
+    "rows that are unique": (
+        lambda: PAIR.unique(),
+        "all rows that were seen would have to be held",
+    ),
+    "a scan": (
+        lambda: PAIR.scan(0, max),
+        r"write a generator, ps.from_generator\(function, spec\)",
+    ),
+    "a column with another name": (
+        lambda: NAMED.rename_column("x", "z"),
+        r"write ds.map\(lambda row: \{'new': row\['old'\]\}\)",
+    ),
+    "some rows": (lambda: PAIR.select([1, 2]), r"write ds.skip\(a\).take\(b - a\)"),
+    "a format": (lambda: PAIR.with_format("torch"), r"ds.batch\(32\).to_torch\(\)"),
+    "an iterator of Grain": (lambda: PAIR.to_iter_dataset(), "leave it out: for row in ds"),
+    "a decoder": (lambda: PAIR.decode("rgb"), "leave it out: .* decoded by their extensions"),
+    "a WebDataset": (lambda: ps.WebDataset("a.tar"), r"write ps.from_files\('\*.tar'\)"),
+    "one row of tensors": (lambda: ps.from_tensors(X), "whose first axis are the rows"),
+    "a CSV in chunks": (
+        lambda: ps.from_files("a.csv", chunksize=9),
+        r"no argument 'chunksize': .* write ds.batch\(size\)",
+    ),
+    "words for what is missing": (
+        lambda: ps.from_files("a.csv", na_values=["?"]),
+        r"read a column with other words as text, spec=\{'column': str\}",
+    ),
+    "dates": (
+        lambda: ps.from_files("a.csv", parse_dates=["day"]),
+        r"write spec=\{'day': 'datetime64\[D\]'\}",
+    ),
+    "an encoding": (lambda: ps.from_files("a.csv", encoding="latin1"), "iconv -f latin1 -t utf-8"),
+    "rows left out": (lambda: ps.from_files("a.csv", skiprows=1), r"by ds.skip\(count\)"),
+    "the first rows": (lambda: ps.from_files("a.csv", nrows=9), r"write ds.take\(count\)"),
+    "tf.data's separator": (lambda: ps.from_files("a.csv", field_delim=";"), "write separator="),
+    "batches of files": (lambda: ps.from_files("a.csv", batch_size=9), r"dataset: ds.batch\(32\)"),
+    "batches of records": (lambda: ps.from_tfrecord("a", batch_size=9), r"dataset: ds.batch\(32\)"),
+    "batches that a function makes": (
+        lambda: PAIR.batch(2, collate_fn=len),
+        r"ds.padded_batch\(32\) to pad them, and ds.batch\(32\).map\(f\) to change batches",
+    ),
+    "batches by workers": (lambda: PAIR.batch(2, num_workers=4), "found by themselves"),
+    "classes without a field": (lambda: PAIR.resample(), "^resample needs 'by': write by='label'"),
+    "packs without a length": (
+        lambda: PAIR.pack(),
+        "^pack needs 'length': it takes length, method",
+    ),
+    "a part without a count": (lambda: PAIR.take(), "^take needs 'count': it takes count"),
+    "a shard without a number": (lambda: PAIR.shard(2), "^shard needs 'index': it takes"),
+    "nothing to apply": (lambda: PAIR.apply(), "^apply needs 'transformation_func'"),
+    "a dataset by its class": (
+        lambda: ps.Dataset(X),
+        r"is made by a function: write ps.from_arrays\(",
+    ),
+    "a dataset of nothing": (lambda: ps.Dataset(), r"ps.from_files\(paths\)"),
+    "a cache that is switched on": (
+        lambda: PAIR.cache(True),
+        "path must be a str or a path, got True",
+    ),
     "a feature of TensorFlow": (
         lambda: ps.from_tfrecord(__file__, {"x": tf.io.FixedLenFeature((3,), tf.float32)}),
         r'write ps.FixedFeature\(\(3,\), "float32"\)',

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock.core.arguments import local_path, one_of, whole_number
-from penstock.core.habits import METHODS, attribute_words, teaching
+from penstock.core.habits import METHODS, attribute_words, method_names, teaching
 from penstock.core.lazy import lazy
+from penstock.core.rows import Node
 from penstock.core.seeds import checked_seed
 from penstock.engine.plan import Options
 from penstock.errors import user_site, user_sites, warn_user
@@ -53,13 +54,22 @@ class Dataset(Subsets):
 
     __slots__ = ()
 
+    def __init__(self, node: Node | None = None, options: Options | None = None) -> None:
+        """Hold what a function of the module has made; a user who calls this is told of those."""
+        if not isinstance(node, Node) or options is None:
+            raise TypeError(
+                "a Dataset is made by a function: write ps.from_arrays((x, y)), ps.from_files(paths) or "
+                "ps.from_generator(function, spec)."
+            )
+        super().__init__(node, options)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the declaration; how often it was iterated stays behind."""
         return Dataset, (self.node, self.options)
 
     def __getattr__(self, name: str) -> Never:
         """Say what to write instead of a name that other libraries have."""
-        raise AttributeError(attribute_words("a Dataset", name, dir(type(self)), METHODS))
+        raise AttributeError(attribute_words("a Dataset", name, method_names(type(self)), METHODS))
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -242,6 +252,7 @@ class Dataset(Subsets):
         step = length if shift is None else whole_number("shift", shift, least=1, most=2**62)
         return self._with(Window(length, step, whole_number("stride", stride, least=1)))
 
+    @teaching
     def unbatch(self) -> "Dataset":
         """Return the rows along the first axis of every field.
 
@@ -251,6 +262,7 @@ class Dataset(Subsets):
         """
         return self._with(Unbatch())
 
+    @teaching
     def take(self, count: int) -> "Dataset":
         """Return the first `count` rows (or batches); -1 is all of them.
 
@@ -260,6 +272,7 @@ class Dataset(Subsets):
         """
         return self._with(Take(whole_number("count", count, least=-1)))
 
+    @teaching
     def skip(self, count: int) -> "Dataset":
         """Return all rows (or batches) after the first `count`; -1 skips all of them.
 
@@ -285,6 +298,7 @@ class Dataset(Subsets):
         number = None if count is None else whole_number("count", count, least=-1)
         return self._with(Repeat(None if number == -1 else number))
 
+    @teaching
     def shard(self, num_shards: int, index: int) -> "Dataset":
         """Return rows index, index + num_shards, index + 2 * num_shards, and so on.
 
@@ -299,6 +313,7 @@ class Dataset(Subsets):
         number = whole_number("num_shards", num_shards, least=1, most=2**62)
         return self._with(Shard(number, whole_number("index", index, least=0)))
 
+    @teaching
     def distribute(
         self,
         *,
@@ -341,6 +356,7 @@ class Dataset(Subsets):
             )
         return self._with(placed(rank, world, uneven, static=static))
 
+    @teaching
     def enumerate(self, start: int = 0) -> "Dataset":
         """Return (number, row) pairs, the number an int64 that begins with `start`.
 

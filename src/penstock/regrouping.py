@@ -223,6 +223,7 @@ class Regrouping(Outlets):
         stage = rebatched(rows, size, drop_remainder=bool(drop_remainder))
         return self._with(Unbatch(), stage)
 
+    @teaching
     def apply(self, transformation_func: Callable[[Self], Applied]) -> Applied:
         """Return `transformation_func` of this dataset, so that functions of datasets can stand in a chain.
 

@@ -1,6 +1,8 @@
 """Names and arguments of other libraries: what to write here instead."""
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,7 @@ def test_a_function_that_teaches_does_what_it_did() -> None:
     assert example(1, 2, seed=3) == (1, 2, 3)
     assert str(inspect.signature(example)).startswith("(first: int, second: int = 0, *, seed: int")
     assert example.__doc__ == "Return what came."
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'first'"):
+    with pytest.raises(TypeError, match=r"^example needs 'first': it takes first, second, seed\.$"):
         example()
 
 
@@ -59,6 +61,43 @@ def test_a_name_that_is_not_there_is_no_attribute() -> None:
     assert not hasattr(ds, "cardinality")
     assert not hasattr(ds, "__array__")
     assert not hasattr(ps, "from_tensor_slices")
+
+
+def test_any_name_may_be_given_to_a_function_that_takes_all() -> None:
+    @teaching
+    def takes_all(first: int, **more: int) -> int:
+        return first + sum(more.values())
+
+    assert takes_all(1, second=2) == 3
+    with pytest.raises(TypeError, match="takes_all needs 'first'"):
+        takes_all(second=2)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "coming_from.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("heading", "pattern"),
+    [
+        ("tf.data.Dataset", "[a-z_]+"),
+        ("torch.utils.data", r"\w+Dataset|random_split"),
+        ("Grain", "map_with_index|random_map|batch_and_pad|slice|pipe|to_iter_dataset|mp_prefetch"),
+    ],
+)
+def test_what_the_page_says_of_a_name_its_error_says_too(heading: str, pattern: str) -> None:
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    names = {name for cell in cells for name in re.findall(f"`({pattern})`", cell)}
+    assert len(names) > 5
+    assert names - {*dir(Dataset), *METHODS, *NAMES} == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["with_formats", "decoder", "selects", "to_iter", "nodes", "specs", "optio", "__iter"]
+)
+def test_neither_properties_nor_what_python_calls_are_proposed(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"a Dataset has no '{name}'\\.$"):
+        getattr(ps.from_arrays([b"a"]), name)
 
 
 def test_names_that_are_near_are_named() -> None:

@@ -38,9 +38,9 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """How a URL begins, also one that a `Path` took a slash out of."""
 
 
-def local_path(name: str, value: str | os.PathLike[str]) -> Path:
+def local_path(name: str, value: object) -> Path:
     """Return an absolute path; raise if it is none that a file can have."""
-    text = os.fspath(value)
+    text: object = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(text, str):
         raise TypeError(f"{name} must be a str or a path, got {value!r:.80}.")
     if "\0" in text:

@@ -3,10 +3,12 @@
 import math
 from typing import Any
 
+from penstock.core.habits import teaching
 from penstock.dataset import Dataset
 from penstock.makers import from_arrays
 
 
+@teaching
 def fit_arrays(
     model: Any,
     x: Any,
