@@ -253,6 +253,94 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: PAIR.cache(True),
         "path must be a str or a path, got True",
     ),
+    "a dtype of TensorFlow in a feature": (
+        lambda: ps.FixedFeature((), tf.int64),
+        r'^dtype of a FixedFeature must be one of .*, got tf.int64; write "int64"\.$',
+    ),
+    "a dtype of text in a feature": (
+        lambda: ps.VarFeature(tf.string),
+        r'got tf.string; write "bytes"\.$',
+    ),
+    "a dtype of PyTorch in a feature": (
+        lambda: ps.SequenceFeature((), torch.float32),
+        r'got torch.float32; write "float32"\.$',
+    ),
+    "a dtype of PyTorch in a tensor": (
+        lambda: ps.TensorFeature((), torch.bfloat16),
+        r'got torch.bfloat16; write "bfloat16"\.$',
+    ),
+    "a dtype that no feature has": (
+        lambda: ps.FixedFeature((), torch.complex64),
+        r"got torch.complex64\.$",
+    ),
+    "a dtype of a feature misspelt": (
+        lambda: ps.VarFeature("flot32"),
+        r"dtype of a VarFeature must be one of .*, got 'flot32'\.$",
+    ),
+    "a feature of any length": (
+        lambda: ps.FixedFeature((None,), np.int64),
+        r'write VarFeature\("int64"\) for a list of any length',
+    ),
+    "a list of names": (
+        lambda: ps.from_files("a.csv", fields=["a", "b"]),
+        r"^fields must be a name, a tuple or a dict, got \['a', 'b'\]; write fields=\('a', 'b'\)\.$",
+    ),
+    "a list of names in a nest": (
+        lambda: ps.from_files("a.csv", {"x": ["a", "b"], "y": "c"}),
+        r"got \['a', 'b'\]; write fields=\{'x': \('a', 'b'\), 'y': 'c'\}\.$",
+    ),
+    "a list of many names": (
+        lambda: ps.from_files("a.csv", [f"column {number}" for number in range(100)]),
+        r"got \['column 0', .{50,70}; write fields=tuple\(names\)\.$",
+    ),
+    "an array of names": (
+        lambda: ps.from_files("a.csv", np.array(["a", "b"])),
+        r"got array\(\['a', 'b'\], dtype='<U1'\); write fields=\('a', 'b'\)\.$",
+    ),
+    "no name among names": (lambda: ps.from_files("a.csv", ("a", None)), r"arrays, got None\.$"),
+    "a column by its number": (
+        lambda: ps.from_files("a.csv", (0, 1)),
+        r"must be names of arrays, got 0; write fields=\('0', '1'\)\.$",
+    ),
+    "a zip of a tuple": (
+        lambda: ps.zip((PAIR, PAIR)),
+        r"^zip needs datasets, got tuple for input 0; write ps.zip\(a, b\), or ps.zip\(\*datasets\)\.$",
+    ),
+    "a zip of a list": (lambda: ps.zip([PAIR, PAIR]), r"got list .* or ps.zip\(\*datasets\)"),
+    "a zip of a generator": (
+        lambda: ps.zip(one for one in (PAIR, PAIR)),
+        r"got generator .* or ps.zip\(\*datasets\)",
+    ),
+    "a zip of lists of arrays": (lambda: ps.zip([X, Y]), r"arrays become one with ps.from_arrays"),
+    "a zip of files": (lambda: ps.zip("x.npy", "y.npy"), r"files become one with ps.from_files"),
+    "a zip of dicts": (
+        lambda: ps.zip({"x": PAIR}, {"y": PAIR}),
+        r"are one dict: ps.zip\(\{'x': a, 'y': b\}\)",
+    ),
+    "a zip within a zip": (
+        lambda: ps.zip({"a": PAIR, "b": (PAIR, PAIR)}),
+        r"got tuple for input 'b'; make it one first, with ps.zip\(\*datasets\)",
+    ),
+    "a list of datasets to concatenate": (
+        lambda: ps.concatenate([PAIR, PAIR]),
+        r"write ps.concatenate\(a, b\), or ps.concatenate\(\*datasets\)\.$",
+    ),
+    "a dict of datasets to concatenate": (
+        lambda: ps.concatenate({"a": PAIR}),
+        r"write ps.concatenate\(\*datasets.values\(\)\)\.$",
+    ),
+    "datasets to concatenate by name": (
+        lambda: ps.concatenate(datasets=[PAIR, PAIR]),
+        r"they are arguments: concatenate\(a, b\)",
+    ),
+    "a dataset to mix": (
+        lambda: ps.mix(PAIR),
+        r"needs a list of datasets, got Dataset; write ps.mix\(\[a, b\]\)",
+    ),
+    "a dict of datasets to mix": (
+        lambda: ps.mix({"a": PAIR}),
+        r"write ps.mix\(\[\*datasets.values\(\)\]\)",
+    ),
     "a feature of TensorFlow": (
         lambda: ps.from_tfrecord(__file__, {"x": tf.io.FixedLenFeature((3,), tf.float32)}),
         r'write ps.FixedFeature\(\(3,\), "float32"\)',

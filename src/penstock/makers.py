@@ -1,7 +1,8 @@
 """Where datasets come from: arrays, files, generators, and other datasets."""
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.arguments import one_of, whole_number
@@ -306,10 +307,11 @@ def zip(*datasets: "Dataset | Mapping[str, Dataset]", strict: bool = True) -> Da
                 raise TypeError(f"the names of zip's datasets must be str, got {name!r}.")
         names = tuple(sorted(named))
         datasets = tuple(named[name] for name in names)
-    nodes, options = _joined("zip", datasets)
+    nodes, options = _joined("zip", datasets, names)
     return Dataset(zipped(nodes, strict=strict, names=names), options)
 
 
+@teaching
 def concatenate(*datasets: Dataset) -> Dataset:
     """Return the rows of all `datasets`: all of the first, then all of the next, and so on.
 
@@ -343,7 +345,11 @@ def mix(
     >>> len(ps.mix([a, b], weights=[3, 1], stop="all"))
     400
     """
-    nodes, options = _joined("mix", datasets)
+    if isinstance(datasets, Dataset | Mapping):
+        values = "*datasets.values()" if isinstance(datasets, Mapping) else "a, b"
+        kind = type(datasets).__name__
+        raise TypeError(f"mix needs a list of datasets, got {kind}; write ps.mix([{values}]).")
+    nodes, options = _joined("mix", tuple(datasets))
     numbers = tuple(float(w) for w in weights) if weights is not None else (1.0,) * len(nodes)
     if len(numbers) != len(nodes):
         raise ValueError(
@@ -355,14 +361,17 @@ def mix(
     return Dataset(mixed(nodes, Mixing(numbers, checked_seed(seed), stop)), options)
 
 
-def _joined(call: str, datasets: Sequence[Any]) -> tuple[list[Node], Options]:
+def _joined(
+    call: str, datasets: Sequence[Any], names: Sequence[str] | None = None
+) -> tuple[list[Node], Options]:
     if not datasets:
         raise ValueError(f"{call} needs at least one dataset.")
     for number, dataset in builtins.enumerate(datasets):
         if not isinstance(dataset, Dataset):
+            place = number if names is None else repr(names[number])
+            cure = _dataset_cure(call, dataset, is_alone=len(datasets) == 1 and names is None)
             raise TypeError(
-                f"{call} needs datasets, got {type(dataset).__name__} for input {number}; "
-                "arrays become one with ps.from_arrays(...)."
+                f"{call} needs datasets, got {type(dataset).__name__} for input {place}; {cure}"
             )
     options = Options()
     for dataset in datasets:
@@ -371,3 +380,21 @@ def _joined(call: str, datasets: Sequence[Any]) -> tuple[list[Node], Options]:
     if options.on_error is not None:
         nodes = [node.with_errors(options.on_error) for node in nodes]
     return nodes, options
+
+
+def _dataset_cure(call: str, value: Any, *, is_alone: bool) -> str:
+    """Return what to write where no dataset came; `is_alone` if nothing else came."""
+    is_several = isinstance(value, Iterator) or (
+        isinstance(value, list | tuple) and all(isinstance(one, Dataset) for one in value)
+    )
+    if is_several and is_alone and call != "mix":
+        return f"write ps.{call}(a, b), or ps.{call}(*datasets)."
+    if is_several:
+        return "make it one first, with ps.zip(*datasets) or ps.concatenate(*datasets)."
+    if isinstance(value, Mapping):
+        if is_alone:
+            return f"write ps.{call}(*datasets.values())."
+        return "datasets with names are one dict: ps.zip({'x': a, 'y': b})."
+    if isinstance(value, str | os.PathLike):
+        return "files become one with ps.from_files(...)."
+    return "arrays become one with ps.from_arrays(...)."

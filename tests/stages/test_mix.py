@@ -39,6 +39,10 @@ def test_mix_gives_each_input_in_its_own_order():
     assert [y - 1_000_000 for y in found if y >= 1_000_000] == list(range(200))
 
 
+def test_mix_takes_datasets_of_a_generator():
+    assert len(ps.mix(ds for ds in parts(10, 10))) == len(ps.mix(parts(10, 10)))
+
+
 def test_mix_follows_its_weights_everywhere():
     found = np.array(owners(ps.mix(parts(90_000, 30_000), weights=[3, 1])))
     for start in range(0, 60_000, 10_000):

@@ -175,6 +175,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "mix": {"weight": "write weights=[...].", "": "The datasets are one list: mix([a, b])."},
     "zip": {"datasets": "they are arguments: zip(a, b)."},
+    "concatenate": {"datasets": "they are arguments: concatenate(a, b)."},
     "to_torch": _LOADER,
     "to_jax": {
         "device": "write sharding=jax.devices()[0]: a device is a sharding, too.",

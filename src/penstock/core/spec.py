@@ -189,8 +189,10 @@ def _dtype(dtype: Any) -> DType:
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
+        name = name_in_numpy(dtype)
+        cure = f'; write "{name}".' if name else "."
         raise TypeError(
-            f'dtype must be one of NumPy\'s, such as "float32", bytes or str, got {dtype!r:.80}{_dtype_cure(dtype)}'
+            f'dtype must be one of NumPy\'s, such as "float32", bytes or str, got {dtype!r:.80}{cure}'
         ) from error
     if found.hasobject:
         raise TypeError(
@@ -202,17 +204,17 @@ def _dtype(dtype: Any) -> DType:
     return found
 
 
-def _dtype_cure(dtype: Any) -> str:
-    """Return the name that NumPy has for a dtype of another library, if it has one."""
+def name_in_numpy(dtype: Any) -> str:
+    """Return the name that NumPy has for a dtype of another library; '' if it has none."""
     name = str(getattr(dtype, "name", None) or dtype).rpartition(".")[2]
     if isinstance(dtype, str) or not name.isidentifier():
-        return "."
+        return ""
     name = "bytes" if name == "string" else name  # TensorFlow's.
     try:
         _dtype(name)
     except TypeError:
-        return "."
-    return f'; write "{name}".'
+        return ""
+    return name
 
 
 def dtype_to_json(dtype: DType) -> Any:

@@ -54,6 +54,7 @@ FORMATS: dict[FormatName, Format] = {
 }
 _PACKED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NAMES_SHOWN = 3
+_MOST_SHOWN = 200  # Characters of names.
 # Names, and endings, of what lies beside data and nobody means to read as rows.
 _PAPERS = ("readme", "license", "thumbs", "desktop")  # The last two are made by Windows.
 _NOTES = (".json", ".md", ".rst", ".yaml", ".yml", ".toml", ".log", ".py", ".ipynb", ".html")
@@ -80,9 +81,7 @@ def open_files(
     one_of("on_error", on_error, ("raise", "skip"))
     if format is not None:
         one_of("format", format, FORMATS)
-    for name in () if fields is None else flatten(fields)[0]:
-        if not isinstance(name, str):
-            raise TypeError(f"fields must be names of arrays, got {name!r}.")
+    _check_names(fields)
     request = Request(
         fields,
         spec,
@@ -118,6 +117,32 @@ def open_files(
         # The line of the user's: the caller of from_files, which called this.
         warn_user(left_out_words(request.left_out))
     return node
+
+
+def _check_names(fields: Any) -> None:
+    """Raise unless `fields` is None, or a nest of names."""
+    for name in () if fields is None else flatten(fields)[0]:
+        if isinstance(name, str):
+            continue
+        rule = "fields must be names of arrays"
+        if not isinstance(name, Iterable | int):
+            raise TypeError(f"{rule}, got {name!r:.80}.")
+        if not isinstance(name, bytes | int):
+            rule = "fields must be a name, a tuple or a dict"
+        meant = repr(_as_nest(fields))
+        cure = f"fields={meant}" if len(meant) <= _MOST_SHOWN else "fields=tuple(names)"
+        raise TypeError(f"{rule}, got {name!r:.80}; write {cure}.")
+
+
+def _as_nest(fields: Any) -> Any:
+    """Return a nest of names as it was meant: tuples for lists and the like, and text for numbers and bytes."""
+    if isinstance(fields, dict):
+        return {key: _as_nest(one) for key, one in fields.items()}
+    if isinstance(fields, bytes):
+        return fields.decode("utf-8", "replace")
+    if isinstance(fields, Iterable) and not isinstance(fields, str):
+        return tuple(map(_as_nest, fields))
+    return str(fields)
 
 
 def _listed(

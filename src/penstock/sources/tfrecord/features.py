@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.spec import name_in_numpy
+
 Array = npt.NDArray[Any]
 DType = np.dtype[Any] | type[bytes] | type[str]
 Shape = tuple[int | None, ...]
@@ -45,13 +47,13 @@ class FixedFeature:
         self, shape: Sequence[int], dtype: Any, default: Any = None, *, name: str | None = None
     ) -> None:
         sizes = _shape(shape, "FixedFeature")
+        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "dtype", _list_dtype(dtype, "FixedFeature"))
         if None in sizes:
             raise ValueError(
                 f"shape of a FixedFeature must have no None in it, got {sizes}; "
-                f"write VarFeature({dtype!r}) for a list of any length."
+                f'write VarFeature("{dtype_name(self.dtype)}") for a list of any length.'
             )
-        object.__setattr__(self, "shape", sizes)
-        object.__setattr__(self, "dtype", _list_dtype(dtype, "FixedFeature"))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "default", _default(default, fixed_shape(sizes), self.dtype))
 
@@ -240,11 +242,15 @@ def _dtype(dtype: Any, what: str, allowed: set[str]) -> DType:
                 f"reading {dtype} needs ml_dtypes: pip install 'penstock[tensors]'"
             ) from None
         dtype = getattr(ml_dtypes, dtype)
-    found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
+    rule = f"dtype of a {what} must be one of {', '.join(sorted(allowed))}"
+    try:
+        found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
+    except TypeError as error:
+        name = name_in_numpy(dtype)
+        cure = f'; write "{name}".' if name in allowed else "."
+        raise TypeError(f"{rule}, got {dtype!r:.80}{cure}") from error
     if found.name not in allowed:
-        raise TypeError(
-            f"dtype of a {what} must be one of {', '.join(sorted(allowed))}, got {found}."
-        )
+        raise TypeError(f"{rule}, got {found}.")
     return found
 
 
