@@ -370,7 +370,37 @@ READS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "rows that differ in dtype": (
         lambda: NAMED.map(lambda row: {"a": 1 if row["y"] < 3 else 2.5}),
-        r'inferred from row 0. Return value.astype\(\'int64\'\).*spec=\{"a": ps.ArraySpec\(\(\), "float64"\)\}',
+        r'inferred from row 0. If rows may be like that, give spec=\{"a": ps.ArraySpec\(\(\), "float64"\)\}\.$',
+    ),
+    "a number too large": (
+        lambda: PAIR.map(lambda x, y: 300, spec=ps.ArraySpec((), "int8")),
+        r'ArraySpec\(\(\), "int64"\); else return np.clip\(value, -128, 127\).astype\(\'int8\'\)\.$',
+    ),
+    "a number below zero": (
+        lambda: NAMED.map(lambda row: {"a": -1}, spec={"a": ps.ArraySpec((), "uint8")}),
+        r'spec=\{"a": ps.ArraySpec\(\(\), "int64"\)\}; else return np.clip\(value, 0, 255\).astype\(\'uint8\'\)\.$',
+    ),
+    "numbers that are no truths": (
+        lambda: PAIR.map(lambda x, y: 2, spec=ps.ArraySpec((), "bool")),
+        r"; else return np.asarray\(value\) != 0\.$",
+    ),
+    "floats that are too fine": (
+        lambda: PAIR.map(lambda x, y: x.astype("float64"), spec=ps.ArraySpec((3,), "float32")),
+        r'ArraySpec\(\(3,\), "float64"\); else return value.astype\(\'float32\'\)\.$',
+    ),
+    "a list of floats": (
+        lambda: PAIR.map(lambda x, y: [0.1, 0.2], spec=ps.ArraySpec((2,), "float32")),
+        r"; else return np.asarray\(value\).astype\('float32'\)\.$",
+    ),
+    "a generator of numbers too large": (
+        lambda: ps.from_generator(lambda: iter([300]), ps.ArraySpec((), "int8")),
+        r"; else yield np.clip\(value, -128, 127\).astype\('int8'\)\.$",
+    ),
+    "a generator of blocks of numbers too large": (
+        lambda: ps.from_generator(
+            lambda: iter([np.full(3, 300)]), ps.ArraySpec((), "int8"), rows_per_item="many"
+        ),
+        r'give spec=ps.ArraySpec\(\(\), "int64"\); else yield np.clip',
     ),
     "rows that differ in their nest": (
         lambda: PAIR.map(lambda x, y: (x, {"a": y}) if y < 3 else x),

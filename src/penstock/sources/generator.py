@@ -39,7 +39,8 @@ def generated(
         return GeneratorFlow(user, spec, length=length)
     leaves, structure = declared(spec)
     blocks = [ArraySpec((None, *leaf.shape), leaf.dtype) for leaf in leaves]
-    return _Items(user).build(GeneratorFlow(user, structure.unflatten(blocks), length=None))
+    items = GeneratorFlow(user, structure.unflatten(blocks), length=None, num_item_axes=1)
+    return _Items(user).build(items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,17 @@ class GeneratorFlow(Flow):
     the parcel, or None.
     """
 
-    def __init__(self, function: UserFunction, spec: Any, *, length: int | None) -> None:
+    def __init__(
+        self, function: UserFunction, spec: Any, *, length: int | None, num_item_axes: int = 0
+    ) -> None:
         leaves, self.structure = declared(spec)
         if not leaves:
             raise ValueError("spec must have at least one field, got an empty nest.")
         self.function = function
         self.fields = tuple(Field(leaf) for leaf in leaves)
         self.num_rows = length
+        self.num_item_axes = num_item_axes
+        """The axes that an item has before those of its rows."""
 
     def parcels(self, cursor: Cursor, context: Context) -> Iterator[Parcel]:
         """Return the rows in blocks; a thread of its own asks the generator for rows.
@@ -288,7 +293,10 @@ class _Filler:
         try:
             return conformed(value, self.flow.fields[place].spec, copy=copy)
         except Misfit as error:
-            text = f"{misfit_words(error, place, self.flow.spec)}{self._batch_hint(place, value)}"
+            words = misfit_words(
+                error, place, self.flow.spec, verb="yield", num_axes=self.flow.num_item_axes
+            )
+            text = f"{words}{self._batch_hint(place, value)}"
         except (TypeError, ValueError) as error:
             text = str(error)
         name = field_names(self.flow.structure)[place]

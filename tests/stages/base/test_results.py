@@ -15,6 +15,7 @@ from tests.reused_results import (
 
 import penstock as ps
 from penstock.core.nest import flatten
+from penstock.stages.base.results import Misfit, conformed
 
 NOT_IN_PROCESSES = {
     # Pickled, a view and its base become two arrays, and these functions depend on both.
@@ -170,3 +171,42 @@ def test_generators_may_yield_the_same_memory_again(name):
     assert [plain(row) for row in list(ds)] == expected(make)
     assert [plain(row) for row in list(ds.with_options(threads=0))] == expected(make)
     assert [plain(row) for row in cached(ds)] == expected(make)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "wanted"),
+    [
+        (300, "int8", 127),
+        (-1, "uint8", 0),
+        (np.int64(-300), "int8", -128),
+        (np.uint64(2**64 - 1), "int64", 2**63 - 1),
+        (np.uint64(5), "int8", 5),
+        (np.full(2, -5, "int8"), "uint64", [0, 0]),
+        ([300, -300], "int8", [127, -128]),
+        (2, "bool", True),
+        (np.array([0, 3]), "bool", [False, True]),
+        ([0.5, 0.0], "bool", [True, False]),
+        (np.array([0.5, 2.5]), "float32", [0.5, 2.5]),
+        ([0.5, 2.5], "float16", [0.5, 2.5]),
+        (np.array([1, 2]), "float32", [1.0, 2.0]),
+        (np.array([1j, 2.5]), "complex64", [1j, 2.5]),
+        (np.array([0.5]), "bfloat16", [0.5]),
+        (np.array(["2026-01-02T03"], "datetime64[h]"), "datetime64[D]", None),
+    ],
+)
+def test_what_an_error_names_instead_of_a_value_is_a_value_that_fits(value, dtype, wanted):
+    spec = ps.ArraySpec(np.shape(value), dtype)
+    with pytest.raises(Misfit) as raised:
+        conformed(value, spec)
+    made = eval(raised.value.instead, {"np": np, "value": value})  # As a user types it in.
+    assert np.asarray(made).dtype == spec.dtype
+    assert wanted is None or conformed(made, spec).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(2.5, "int8"), (2j, "float32"), (np.ones(1), "M8[s]")]
+)
+def test_nothing_is_named_instead_of_a_value_that_would_be_another(value, dtype):
+    with pytest.raises(Misfit) as raised:
+        conformed(value, ps.ArraySpec(np.shape(value), dtype))
+    assert raised.value.instead == ""

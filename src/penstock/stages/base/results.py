@@ -97,14 +97,17 @@ class Results:
 
 
 class Misfit(ValueError):
-    """A value that does not fit its spec: what came, and the spec that it would fit, if one would do."""
+    """A value that does not fit its spec: what came, and the spec that it would fit, if one would do.
 
-    def __init__(self, came: str, want: str, fitting: ArraySpec | None, cure: str = "") -> None:
-        super().__init__(f"{came}, but {want} is declared.{cure}")
+    `instead` is what would fit the spec as it is, as Python of `value`; '' if there is nothing of the kind.
+    """
+
+    def __init__(self, came: str, want: str, fitting: ArraySpec | None, instead: str = "") -> None:
+        super().__init__(f"{came}, but {want} is declared.")
         self.came = came
         self.want = want
         self.fitting = fitting
-        self.cure = cure
+        self.instead = instead
 
 
 def misfit_text(error: Exception, value: Any, number: int, specs: Any, *, is_declared: bool) -> str:
@@ -113,21 +116,35 @@ def misfit_text(error: Exception, value: Any, number: int, specs: Any, *, is_dec
     if not isinstance(error, Misfit):
         return f"returned for field {name!r} {error}"
     words = misfit_words(error, number, specs, is_declared=is_declared)
-    if error.fitting is None and not error.cure:
+    if error.fitting is None and not error.instead:
         alike = "" if is_declared else " All rows must have its dtype, and as many dimensions."
         words += no_field_hint(value) or alike
     return f"returned for field {name!r} {words}"
 
 
-def misfit_words(error: Misfit, number: int, specs: Any, *, is_declared: bool = True) -> str:
-    """Return what came, what was to come and where that was said, and the nest of specs that would do."""
+def misfit_words(
+    error: Misfit,
+    number: int,
+    specs: Any,
+    *,
+    is_declared: bool = True,
+    verb: str = "return",
+    num_axes: int = 0,
+) -> str:
+    """Return what came, what was to come and where that was said, and what would do: a nest of specs, or a value.
+
+    `verb` is what the function does with a value; `num_axes` are those before the axes of a row, of which the user's
+    spec does not tell.
+    """
     origin = "is declared" if is_declared else "was inferred from row 0"
-    cure = error.cure
-    if error.fitting is not None:
-        leaves, structure = flatten(specs)
-        leaves[number] = error.fitting
-        cure += f" If rows may be like that, give spec={written(structure.unflatten(leaves))}."
-    return f"{error.came}, but {error.want} {origin}.{cure}"
+    text = f"{error.came}, but {error.want} {origin}."
+    if error.fitting is None:
+        return f"{text} {verb.capitalize()} {error.instead}." if error.instead else text
+    leaves, structure = flatten(specs)
+    leaves[number] = error.fitting
+    rows = [ArraySpec(leaf.shape[num_axes:], leaf.dtype) for leaf in leaves]
+    text += f" If rows may be like that, give spec={written(structure.unflatten(rows))}"
+    return f"{text}; else {verb} {error.instead}." if error.instead else f"{text}."
 
 
 def conformed(value: Any, spec: ArraySpec, *, copy: bool = False) -> Any:
@@ -160,12 +177,26 @@ def conformed(value: Any, spec: ArraySpec, *, copy: bool = False) -> Any:
             if array.dtype.kind in "OSU":
                 raise Misfit(f"{value!r:.80}", str(spec), None)
             came = f"dtype {array.dtype}, which can't become {spec.dtype} without loss"
-            cure = f" Return value.astype({str(spec.dtype)!r})."
             fitting = ArraySpec(spec.shape, array.dtype) if array.dtype.kind in "biufc" else None
-            raise Misfit(came, str(spec), fitting, cure)
+            raise Misfit(came, str(spec), fitting, _instead(value, array.dtype, spec.dtype))
         return array.astype(spec.dtype)
     # Whatever `value` is, the array may be memory that somebody keeps: that of a tensor, say.
     return array.copy() if copy else array
+
+
+def _instead(value: Any, dtype: np.dtype[Any], wanted: np.dtype[Any]) -> str:
+    """Return how to make a value of the wanted dtype of any `value`; '' if that would be another value."""
+    name = "value" if hasattr(value, "astype") else "np.asarray(value)"
+    if wanted.kind == "b":
+        return f"{name} != 0" if dtype.kind in "iufc" else ""
+    if wanted.kind in "iu" and dtype.kind in "iu":
+        mine, theirs = np.iinfo(dtype), np.iinfo(wanted)
+        low, high = max(mine.min, theirs.min), min(mine.max, theirs.max)
+        return f"np.clip(value, {low}, {high}).astype({str(wanted)!r})"
+    is_extension = wanted.kind == "V" and wanted.type is not np.void  # Such as bfloat16.
+    is_rounded = (wanted.kind in "fc" or is_extension) and dtype.kind in "iuf"
+    is_cut = wanted.kind == dtype.kind and wanted.kind in "cmM"
+    return f"{name}.astype({str(wanted)!r})" if is_rounded or is_cut else ""
 
 
 def _fits(array: "np.ndarray[Any, Any]", dtype: np.dtype[Any]) -> bool:
