@@ -109,6 +109,43 @@ def test_a_line_longer_than_a_piece_is_whole(tmp_path: Path) -> None:
     assert run(ps.from_files(tmp_path / "a.txt")) == ["a", long, "b"]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("utf-16", "utf-16"),
+        ("utf-16-le", "utf-16le"),
+        ("utf-16-be", "utf-16be"),
+        ("utf-32", "utf-32"),
+        ("latin-1", "latin1"),
+    ],
+)
+@pytest.mark.parametrize("letter", ["e", "\xe9"])
+@pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
+def test_another_encoding_is_named_as_iconv_calls_it(
+    tmp_path: Path, encoding: str, name: str, letter: str, ending: str
+) -> None:
+    text = {
+        "txt": "caf*\nnoir\n\n",
+        "csv": "caf*, price\n1, 2\n",
+        "jsonl": '{"a": "caf*"}\n' * 2,
+    }
+    data = text[ending].replace("*", letter).encode(encoding)
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(data)
+    if name == "latin1" and letter == "e":
+        assert len(run(ps.from_files(path))) > 0
+        return
+    with pytest.raises(DataError, match=rf"line 1 is not UTF-8 text. .* iconv -f {name} -t utf-8"):
+        run(ps.from_files(path))
+    path.write_text(data.decode(name), "utf-8")
+    assert len(run(ps.from_files(path))) > 0
+
+
+def test_a_few_nuls_are_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\0b\0\n\0\0\0\0\0\0\0\0\0\0\0\0\0\0\n")
+    assert run(ps.from_files(tmp_path / "a.txt")) == ["a\0b\0", "\0" * 14]
+
+
 def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"a\nb\n\xff\xfe")
     with pytest.raises(DataError, match="line 3 is not UTF-8"):

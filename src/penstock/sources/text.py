@@ -18,7 +18,7 @@ from penstock.core.read_count import count_read
 from penstock.core.rows import Context, Deferred, RowSet
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError
-from penstock.io.formats.lines import TEXT, TEXT_NBYTES, Piece, mark_nbytes
+from penstock.io.formats.lines import LOOKED_AT, TEXT, TEXT_NBYTES, Piece, mark_nbytes, refuse_utf16
 from penstock.io.location import Location
 from penstock.io.unpacked import open_text, read_some
 from penstock.memory import Allocate
@@ -48,6 +48,7 @@ def open_format(locations: Sequence[Location], request: Request) -> "TextFlow | 
 def _first_byte(location: Location) -> int:
     """Return where the first line begins."""
     with open_text(location) as reader:
+        refuse_utf16(read_some(reader, 0, LOOKED_AT), str(location))
         return mark_nbytes(reader)
 
 

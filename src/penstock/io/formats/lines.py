@@ -13,7 +13,15 @@ TEXT_NBYTES = 1 << 18
 MOST_NBYTES = 64 << 20
 """A longer line is a quote that is never closed, or not text at all."""
 _BOM = b"\xef\xbb\xbf"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # What such text begins with.
+_MARKS = {  # What text begins with, by its encoding: the longer first.
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+LOOKED_AT = 1024
+"""Bytes that tell an encoding."""
+_LEAST_NBYTES = 16  # Bytes of which half are NUL by chance in no text.
 Reserve = Callable[[int, int], Any]
 """Called with the number of a line, and the bytes of the piece that begins with it."""
 
@@ -57,16 +65,44 @@ class Piece:
     def text(self, file: str) -> str:
         """Return the lines as text, or raise a DataError that names the line that is not UTF-8."""
         try:
-            return self.data.decode("utf-8")
+            text = self.data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = self.line + self.data.count(b"\n", 0, error.start)
-            found = "utf-16" if self.offset == 0 and self.data[:2] in _UTF_16 else "latin1"
-            raise DataError(
-                f"line {line} is not UTF-8 text",
-                file=file,
-                offset=self.offset + error.start,
-                cure=f"Convert it first: iconv -f {found} -t utf-8.",
-            ) from error
+            offset = self.offset + error.start
+            raise not_utf8(line, file, offset, encoding_of(self.data, self.offset)) from error
+        if self.offset == 0:
+            refuse_utf16(self.data, file)
+        return text
+
+
+def not_utf8(line: int, file: str, offset: int | None, encoding: str) -> DataError:
+    """Return the error for a line of another encoding."""
+    cure = f"Convert it first: iconv -f {encoding} -t utf-8."
+    return DataError(f"line {line} is not UTF-8 text", file=file, offset=offset, cure=cure)
+
+
+def encoding_of(data: bytes, offset: int = 0) -> str:
+    """Return the encoding that text which is not UTF-8 may have, as iconv calls it; `offset` is where it begins.
+
+    >>> encoding_of("text".encode("utf-16-le"))
+    'utf-16le'
+    """
+    for mark, encoding in _MARKS.items():
+        if offset == 0 and data.startswith(mark):
+            return encoding
+    head = data[offset % 2 : LOOKED_AT]
+    first, second = head[::2].count(0), head[1::2].count(0)
+    if 4 * max(first, second) <= len(head) or 8 * min(first, second) >= max(first, second):
+        return "latin1"
+    return "utf-16le" if second > first else "utf-16be"
+
+
+def refuse_utf16(head: bytes, file: str) -> None:
+    """Raise if text that begins so is UTF-16 without a mark: of Latin letters, that is UTF-8 with many NULs."""
+    if len(head) >= _LEAST_NBYTES and b"\0" in head[:2]:
+        encoding = encoding_of(head)
+        if encoding != "latin1":
+            raise not_utf8(1, file, 0, encoding)
 
 
 class UnclosedError(DataError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from penstock.errors import DataError
-from penstock.io.formats.lines import Piece
+from penstock.io.formats.lines import Piece, not_utf8
 from penstock.sources.reading.parsed_flow import ParsedLine
 
 Check = Callable[[list[str], int], None]
@@ -46,8 +46,7 @@ def _checked(cells: list[str], line: int, file: str, check: Check) -> ParsedLine
         "".join(cells).encode()
         check(cells, line)
     except UnicodeEncodeError:
-        cure = "Convert it first: iconv -f latin1 -t utf-8."
-        return ParsedLine([], DataError(f"line {line} is not UTF-8 text", file=file, cure=cure))
+        return ParsedLine([], not_utf8(line, file, None, "latin1"))
     except DataError as error:
         return ParsedLine([], error.with_traceback(None))
     return ParsedLine(cells)

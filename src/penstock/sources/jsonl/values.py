@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arrays import narrowed
 from penstock.core.spec import ArraySpec, dtype_name
 from penstock.errors import DataError, FieldError
-from penstock.io.formats.lines import Piece
+from penstock.io.formats.lines import Piece, encoding_of, not_utf8
 from penstock.sources.reading.fixed_texts import fixed_texts, wide_enough
 from penstock.sources.reading.parsed_flow import LineOf
 from penstock.sources.reading.times import time_cure, times
@@ -19,7 +19,6 @@ Path = tuple[str, ...]
 EXACT = 1 << 53
 """Up to here, every whole number is a float64."""
 _NAMES = {dict: "an object", list: "a list", str: "text", bool: "a truth", type(None): "null"}
-_UNICODE_CURE = "Convert it first: iconv -f latin1 -t utf-8."
 
 
 def named(value: Any) -> str:
@@ -36,13 +35,16 @@ def parse_line(data: bytes, line: int, file: str, offset: int | None = None) -> 
             offset=offset,
             cure="Remove them: only an empty line is no row.",
         )
+    # Of UTF-16, a line but the first begins with the second half of the line end.
+    encoding_offset = 0 if line == 1 else 1
     try:
         found = json.loads(data.decode("utf-8"), parse_int=_whole if b"-0" in data else None)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"line {line} is not UTF-8 text", file=file, offset=offset, cure=_UNICODE_CURE
-        ) from error
+        raise not_utf8(line, file, offset, encoding_of(data, encoding_offset)) from error
     except json.JSONDecodeError as error:
+        encoding = encoding_of(data, encoding_offset)
+        if encoding != "latin1":
+            raise not_utf8(line, file, offset, encoding) from error
         raise DataError(
             f"line {line} is no JSON: {error.msg} at character {error.pos + 1}",
             file=file,
