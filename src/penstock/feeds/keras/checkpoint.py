@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.arguments import whole_number
 from penstock.errors import AccessError, DataError, NotAFileError, StateError, warn_user
+from penstock.feeds.keras.calls import epoch_iterator
 from penstock.feeds.keras.going_on import loaded_in_turn
 from penstock.feeds.keras.random_state import check_random_state, random_state, set_random_state
 from penstock.feeds.keras.saved_run import (
@@ -65,6 +66,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Load what was saved, if anything was."""
+        fitted = epoch_iterator()
+        if fitted is not None and fitted.data_adapter is not self._feed:
+            raise _of_another_feed()
         make_folder(self._path)
         self._feed.record()
         # So that metrics and optimizer have all their variables before they are loaded or saved.
@@ -186,6 +190,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save if it is time to, but not at the last batch of an epoch: the end of the epoch saves."""
         reading = self._feed.training
+        if reading is None:
+            raise _of_another_feed()
         if reading is not self._reading:
             self._reading, self._trained = reading, 0
         steps = self.model.steps_per_execution
@@ -252,6 +258,15 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         copied._copies = self._copies
         memo[id(self)] = copied
         return copied
+
+
+def _of_another_feed() -> ValueError:
+    return ValueError(
+        "this checkpoint belongs to another feed than the one that is fitted.\n"
+        '  wrong: model.fit(ds.to_keras(), callbacks=[ds.to_keras().checkpoint("run")])\n'
+        "  right: feed = ds.to_keras()\n"
+        '         model.fit(feed, callbacks=[feed.checkpoint("run")])'
+    )
 
 
 def _value(variable: Any) -> Any:

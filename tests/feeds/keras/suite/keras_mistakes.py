@@ -257,3 +257,35 @@ def test_outputs_behind_stages_that_move_rows_are_said_to_be_in_that_order(name,
         model.predict(moved, verbose=0)
     with pytest.warns(ps.PenstockWarning, match=f"^predict_to gives its outputs {words}"):
         moved.predict_to(str(tmp_path / "out.npy"), model)
+
+
+@pytest.mark.parametrize("other", ["a feed", "arrays", "tf.data", "validation data"])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_checkpoint_of_another_feed_says_so(tmp_path, other, is_wrapped):
+    """Also where a callback of the user's calls it, so that who is fitted can't be seen before the first batch."""
+    ds = ps.from_arrays((X, X)).batch(8)
+    feed = ds.to_keras()
+    data, labels, more = ds.to_keras(), None, {}
+    if other == "arrays":
+        data, labels = X, X
+    elif other == "tf.data":
+        data, more = ds.to_tf(), {"shuffle": False}
+    elif other == "validation data":
+        more = {"validation_data": feed}
+
+    class Wrapped(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            saving.set_model(self.model)
+            saving.set_params(self.params)
+            saving.on_train_begin()
+
+        def on_train_batch_end(self, batch, logs=None):
+            saving.on_train_batch_end(batch)
+
+    saving = feed.checkpoint(str(tmp_path / "run"))
+    callbacks = [Wrapped() if is_wrapped else saving]
+    with pytest.raises(
+        ValueError, match=r"belongs to another feed(.|\n)*fit\(feed, callbacks=\[feed"
+    ):
+        dense_model(6, 8).fit(data, labels, callbacks=callbacks, verbose=0, **more)
+    assert is_wrapped or not (tmp_path / "run").exists()
