@@ -171,6 +171,10 @@ def times(unit: str) -> Any:
             ),
             r"cast it to what it is stored as, fixed_size_list.*int8",
         ),
+        (
+            pa.array([[[1], [2]]], pa.list_(pa.list_(pa.int8()), 2)),
+            r"fixed_size_list<item: list<item: int8>>\[2\], which is no number, .* or leave it out",
+        ),
     ],
 )
 def test_types_that_can_not_be_read_name_the_cast(column: Any, message: str) -> None:

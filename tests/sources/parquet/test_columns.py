@@ -272,6 +272,8 @@ def test_nulls_within_lists_and_text_are_found_too(tmp_path: Path, values: Any, 
         pa.array([[[1], [2, 3]]]),
         pa.array([1], pa.decimal128(5, 2)),
         pa.array([["a"]]),
+        pa.array([[[1], [2]]], pa.list_(pa.list_(pa.int8()), 2)),
+        pa.array([[[[1], [2]]]], pa.list_(pa.list_(pa.list_(pa.int8()), 2))),
     ],
 )
 def test_types_that_are_no_rows_are_refused_unless_left_out(tmp_path: Path, values: Any) -> None:

@@ -42,8 +42,7 @@ def spec_of_type(kind: Any) -> ArraySpec | None:
         return _prefixed(inner, kind.list_size)
     if types.is_list(kind) or types.is_large_list(kind):
         inner = spec_of_type(kind.value_type)
-        # Only one length may vary: a column can't hold lists of lists.
-        return _prefixed(inner, None) if inner is not None and inner.is_fixed else None
+        return _prefixed(inner, None)
     if types.is_date32(kind):
         return ArraySpec((), "datetime64[D]")
     if types.is_date64(kind):
@@ -76,7 +75,8 @@ def restored(spec: ArraySpec, wanted: ArraySpec | None) -> ArraySpec:
 
 
 def _prefixed(inner: ArraySpec | None, size: int | None) -> ArraySpec | None:
-    if inner is None or inner.is_text:
+    # Only one length may vary, the first: a column can't hold lists of lists.
+    if inner is None or not inner.is_fixed:
         return None
     return ArraySpec((size, *inner.shape), inner.dtype)
 
