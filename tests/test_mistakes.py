@@ -100,6 +100,14 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: next(iter(torch.utils.data.DataLoader(PAIR, batch_size=2, shuffle=True))),
         r"right: ds.shuffle\(seed=0\).batch\(32\).to_torch\(\)",
     ),
+    "a DataLoader of a feed": (
+        lambda: next(iter(torch.utils.data.DataLoader(PAIR.batch(2).to_torch(), batch_size=None))),
+        r"it takes the place of a DataLoader\.\n  wrong: .*batch_size=None\)\n  right: ds.batch\(32\).to_torch\(\)",
+    ),
+    "a feed where rows come": (
+        lambda: torch.utils.data.Subset(PAIR.batch(2).to_torch(), [0])[0],
+        r"no batches by number, got \[0\].*(.|\n)*whose get_train_dataloader returns it",
+    ),
     "padded shapes": (
         lambda: PAIR.padded_batch(4, padded_shapes=([None], [])),
         "padded to its longest row",

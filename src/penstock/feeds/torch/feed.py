@@ -1,7 +1,7 @@
 """to_torch(): batches as torch tensors, in place of a DataLoader."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Never
 
 try:
     import torch
@@ -52,6 +52,16 @@ class TorchFeed(EpochFeed):
             if state is not None:
                 self.resume(state)
         return super().__iter__()
+
+    def __getitem__(self, number: Any) -> Never:
+        """Say what to write instead: a DataLoader of a feed, such as Hugging Face's Trainer makes, asks for numbers."""
+        raise TypeError(
+            f"a feed has no batches by number, got [{number!r}]: it takes the place of a DataLoader.\n"
+            "  wrong: DataLoader(ds.batch(32).to_torch(), batch_size=None)\n"
+            "  right: ds.batch(32).to_torch()\n"
+            "  wrong: Trainer(train_dataset=ds.batch(32).to_torch())\n"
+            "  right: a Trainer whose get_train_dataloader returns it (docs/training.md)"
+        )
 
     @property
     def batch_size(self) -> int | None:
