@@ -21,8 +21,10 @@ from penstock.sources.reading.near_rows import near_rows
 
 if TYPE_CHECKING:
     from penstock.core import digests
+    from penstock.sources.reading import no_arrays
 else:
-    digests = lazy("penstock.core.digests")  # Only write and cache(path) need it.
+    digests = lazy("penstock.core.digests")  # Only write and cache(path) need it,
+    no_arrays = lazy("penstock.sources.reading.no_arrays")  # and only errors this.
 
 
 class Leaf(ABC):
@@ -342,12 +344,7 @@ def _leaf_of_list(values: list[Any], name: str) -> Leaf:
         return ArrayList(values, name)
     if all(issubclass(kind, int | float | complex | np.number | np.bool_) for kind in kinds):
         return InMemory(np.asarray(values))
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise TypeError(
-        f"field {name!r}: a list must hold only bytes, only str, only numbers or only NumPy arrays, "
-        f"got {names}.\n  wrong: from_arrays([[1, 2], [3, 4]])\n"
-        "  right: from_arrays(np.asarray([[1, 2], [3, 4]]))"
-    )
+    raise no_arrays.no_list(values, name)
 
 
 def _host_array(value: Any, name: str) -> Any:
@@ -359,11 +356,9 @@ def _host_array(value: Any, name: str) -> Any:
         return value
     if hasattr(value, "__array__") and (hasattr(value, "__dlpack__") or hasattr(value, "numpy")):
         return np.asarray(value)  # jax and TensorFlow
-    if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")):
-        raise TypeError(
-            f"field {name!r} must be an array (anything with shape, dtype and slicing), or a list of "
-            f"bytes or str, or a table, got {type(value).__name__}."
-        )
+    is_array = hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")
+    if not is_array or type(value).__name__ == "RaggedTensor":
+        raise no_arrays.no_array(value, name)
     return value
 
 
