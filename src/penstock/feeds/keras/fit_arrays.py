@@ -1,10 +1,12 @@
 """fit_arrays: `model.fit(x, y, ...)` for arrays that do not fit in memory, with one line changed."""
 
 import math
+import os
 from typing import Any
 
 from penstock.core.habits import teaching
 from penstock.dataset import Dataset
+from penstock.feeds.base import Feed
 from penstock.makers import from_arrays
 
 
@@ -56,10 +58,18 @@ def fit_arrays(
             f"validation_seed={validation_seed} picks the rows of validation_split, which is not there: "
             "write validation_split=0.1."
         )
-    rows = _rows(x, y, sample_weight)
+    rows = _rows(model, x, y, sample_weight)
     held_out: Dataset | None = None
     if validation_data is not None:
-        held_out = _rows(*validation_data)
+        if not issubclass(type(validation_data), tuple | list) or len(validation_data) not in (
+            2,
+            3,
+        ):
+            raise TypeError(
+                "validation_data of fit_arrays must be (x, y) or (x, y, sample_weight), got "
+                f"{type(validation_data).__name__}; write model.fit(train, validation_data=valid) for feeds."
+            )
+        held_out = _rows(model, *validation_data)
     elif validation_split:
         first = math.floor(len(rows) * (1.0 - validation_split))
         if first in (0, len(rows)):
@@ -80,14 +90,58 @@ def fit_arrays(
     return model.fit(feed, **fit_arguments)
 
 
-def _rows(x: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+def _rows(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    for part in (x, y, sample_weight):
+        _refuse_others(part, x, y)
+    _refuse_table(model, "x", x, "_inputs_struct")
+    _refuse_table(model, "y", y, "_outputs_struct")
     parts = [_nest(part) for part in (x, y, sample_weight) if part is not None]
     return from_arrays(tuple(parts))
 
 
+def _refuse_others(part: Any, x: Any, y: Any) -> None:
+    """Raise for a dataset, a feed and the path of a file, which are read in other ways."""
+    kind = type(
+        part
+    )  # Not isinstance, which asks a dataset for its class: it would take us for Keras.
+    if issubclass(kind, Dataset):
+        batch = "" if part.node.is_batched else "batch(32)."
+        raise TypeError(
+            f"fit_arrays takes arrays, got a Dataset; write model.fit(ds.{batch}to_keras())."
+        )
+    if issubclass(kind, Feed):
+        raise TypeError("fit_arrays takes arrays, got a feed; write model.fit(feed).")
+    if issubclass(kind, str | os.PathLike):
+        files = [f"ps.from_files({os.fspath(one)!r})" for one in (x, y) if _is_path(one)]
+        made = files[0] if y is None else f"ps.zip({', '.join(files)})"
+        if len(files) < 2 and y is not None:
+            made = "ps.zip(ps.from_files('x.npy'), ps.from_files('y.npy'))"
+        raise TypeError(
+            f"fit_arrays takes arrays, got the path {os.fspath(part)!r}; files are read by from_files.\n"
+            f"  right: ds = {made}\n"
+            "         model.fit(ds.shuffle(seed=0).batch(32).to_keras())"
+        )
+
+
+def _is_path(part: Any) -> bool:
+    return issubclass(type(part), str | os.PathLike)
+
+
+def _refuse_table(model: Any, name: str, part: Any, struct: str) -> None:
+    """Raise for a table where the model has one tensor: rows of a table are dicts of its columns."""
+    found = getattr(getattr(model, "_functional", None) or model, struct, None)
+    if hasattr(part, "columns") and hasattr(part, "to_numpy") and hasattr(found, "shape"):
+        raise TypeError(
+            f"a row of a table is a dict of its columns, and the model has one tensor for {name}; write "
+            f"{name}.to_numpy()."
+        )
+
+
 def _nest(part: Any) -> Any:
     # Keras takes a list of arrays for several inputs; here a list is data.
-    is_several = isinstance(part, list) and part and all(hasattr(each, "shape") for each in part)
+    is_several = (
+        isinstance(part, list) and part and all(getattr(each, "shape", ()) for each in part)
+    )
     return tuple(part) if is_several else part
 
 
