@@ -22,6 +22,7 @@ from penstock.io.location import Location, without_secrets
 from penstock.io.paths import PathLike, expand, is_folder
 from penstock.shards.manifest import NAME as MANIFEST
 from penstock.shards.rows import open_written
+from penstock.sources.other_formats import cure_of
 from penstock.sources.reading.parts import Request, left_out_words
 
 
@@ -376,7 +377,7 @@ def _format(locations: Sequence[Location]) -> FormatName:
             raise DataError(
                 f"its format can't be told from {_ending(location) or 'a name without an ending'!r}",
                 file=str(location),
-                cure=f"Give format=..., one of {', '.join(FORMATS)}.",
+                cure=cure_of(location) or f"Give format=..., one of {', '.join(FORMATS)}.",
             )
         found.setdefault(kind, location)
     if len(found) > 1:
