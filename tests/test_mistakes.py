@@ -186,6 +186,14 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ps.from_arrays((X, Y[:, None])).split(0.9, stratify=1),
         r"got rows of shape \(1,\).\n  add one first: .map\(lambda x, y: \(x, y, y\[0\]\)\)",
     ),
+    "labels that are not in the rows": (
+        lambda: PAIR.split(0.9, stratify=np.arange(10_000)),
+        r"got array\(\[ .{40,60}; labels that are .* by ps.zip\(ds, .*: then write stratify=1\.$",
+    ),
+    "many names of a field": (
+        lambda: PAIR.split(0.9, by=tuple(range(10_000))),
+        r"got \(0, 1, 2, .{60,80}$",
+    ),
     "one-hot labels": (
         lambda: ps.from_arrays((X, X)).split(0.9, stratify=1),
         r"as for one-hot labels: .map\(lambda x, y: \(x, y, y.argmax\(\)\)\)",
@@ -464,6 +472,13 @@ def test_rows_that_cannot_be_say_what_to_write(name: str, by_element: bool) -> N
     make, message = READS[name]
     with pytest.raises(ps.SpecMismatchError, match=message):
         list(make() if by_element else make().filter(lambda *row: True))
+
+
+def test_labels_beside_the_rows_deal_them() -> None:
+    """As the error for labels that are not in the rows says."""
+    labels = np.arange(10) % 2
+    parts = ps.zip(PAIR, ps.from_arrays(labels)).split(0.6, stratify=1)
+    assert [[int(label) for _, label in part].count(1) for part in parts] == [3, 2]
 
 
 @pytest.fixture

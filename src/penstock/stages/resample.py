@@ -22,7 +22,7 @@ from penstock.memory import Account, process_ledger
 from penstock.stages.base.classes import Classes
 from penstock.stages.base.stage import Stage, StageRows
 from penstock.stages.mix import Pattern
-from penstock.stages.split.stage import live_shuffle
+from penstock.stages.split.stage import batching, live_shuffle
 
 _CYCLE = (
     4096  # The pattern of classes repeats after about so many rows: long enough to look random.
@@ -168,9 +168,10 @@ class Resample(Stage):
 def check_resampled(node: Node) -> None:
     """Raise if rows have no numbers that stay the same."""
     if node.is_batched:
+        wrong = batching(node)
         raise ValueError(
-            "resample draws rows, and can't follow batch.\n"
-            "  wrong: ds.batch(32).resample(by=...)\n  right: ds.resample(by=...).batch(32)"
+            f"resample draws rows, and can't follow {wrong}.\n"
+            f"  wrong: ds.{wrong}(...).resample(by=...)\n  right: ds.resample(by=...).{wrong}(...)"
         )
     if live_shuffle(node):
         raise ValueError(

@@ -191,6 +191,11 @@ BEHIND: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], str]] = {
     "endless": (lambda ds: ds.repeat(), "split can't follow repeat"),
     "repeat, cache": (lambda ds: ds.repeat(2).cache(), "split can't follow repeat"),
     "batch": (lambda ds: ds.batch(4), "split can't follow batch"),
+    "a map of batches": (lambda ds: ds.batch(4).map(lambda *row: row), "split can't follow batch"),
+    "padded_batch": (
+        lambda ds: ds.padded_batch(4),
+        r"can't follow padded_batch: .*\n  wrong: ds.padded_batch\(...\).split",
+    ),
     "window": (lambda ds: ds.window(4, shift=1), "split can't follow window: windows share rows"),
     "resample": (lambda ds: ds.resample(by="value"), "split can't follow resample"),
     "random filter": (

@@ -20,11 +20,14 @@ def field_number(structure: Structure, which: Any, argument: str) -> int:
     names = field_names(structure)
     wanted = ".".join(map(str, which)) if isinstance(which, tuple) else str(which)
     if isinstance(which, bool) or not isinstance(which, str | int | tuple):
-        raise TypeError(f"{argument} must name a field of a row, got {which!r}.")
+        raise TypeError(
+            f"{argument} must name a field of a row, got {which!r:.60}; labels that are not in the rows come there by "
+            f"ps.zip(ds, ps.from_arrays(labels)): then write {argument}=1."
+        )
     if wanted not in names:
         shown = ", ".join(name if name.isdigit() else repr(name) for name in names)
         raise ValueError(
-            f"{argument} must name a field of a row, which has {shown}; got {which!r}."
+            f"{argument} must name a field of a row, which has {shown}; got {which!r:.80}."
         )
     return names.index(wanted)
 

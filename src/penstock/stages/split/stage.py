@@ -29,7 +29,7 @@ def check_splittable(node: Node, call: str) -> None:
     wrong = ""
     if node.is_batched:
         wrong, why = (
-            "batch",
+            batching(node),
             "it would deal whole batches, which are others as soon as batch_size is",
         )
     for one in walk(node):
@@ -56,6 +56,13 @@ def check_splittable(node: Node, call: str) -> None:
             f"split can't follow {node.describe()}: which rows come before it depends on the epoch, so that rows would "
             "change parts. Split first, or keep the rows of one epoch: .cache()."
         )
+
+
+def batching(node: Node) -> str:
+    """Return the name of the stage that made the batches of a node."""
+    while node.inputs and node.inputs[0].is_batched:
+        node = node.inputs[0]
+    return node.describe().partition("(")[0]
 
 
 def live_shuffle(node: Node) -> bool:
