@@ -154,6 +154,21 @@ def test_a_missing_file_shows_what_is_there(folder):
         expand(folder / "no/such/x.npy")
 
 
+@pytest.mark.parametrize("braces", ["{a..b}", "{a,b}", "{a,b}*"])
+def test_braces_are_told_with_the_glob(folder, braces):
+    with pytest.raises(
+        MissingFileError, match=r"Braces are no pattern: write '.*/\*.npy', or a list"
+    ):
+        expand(f"{folder}/{braces}.npy")
+    with pytest.raises(MissingFileError, match=r"write '.*/\*.np\*', or a list"):
+        expand(f"{folder}/{braces}.np*")
+
+
+def test_a_file_may_have_braces_in_its_name(folder):
+    (folder / "{a,b}.npy").write_bytes(b"1234")
+    assert names(expand(folder / "{a,b}.npy")) == ["{a,b}.npy"]
+
+
 def test_a_glob_that_matches_nothing_shows_what_is_there(folder):
     with pytest.raises(MissingFileError, match=r"\*.parquet: nothing matches. .* holds "):
         expand(f"{folder}/*.parquet")

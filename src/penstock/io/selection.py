@@ -1,8 +1,23 @@
 """Which files of a folder to take, and what to do with bad ones."""
 
+import re
 from dataclasses import dataclass
 
 from penstock.errors import DataError, ReadError
+
+_BRACES = re.compile(r"\*?\{[^{}/]*\}\*?")
+
+
+def braces_cure(path: str) -> str:
+    """Return what to write instead of a path with braces, as a shell and webdataset expand them; '' if it has none.
+
+    >>> braces_cure("train-{000..099}.tar")
+    "Braces are no pattern: write 'train-*.tar', or a list of the files."
+    """
+    pattern = _BRACES.sub("*", path)
+    if pattern == path:
+        return ""
+    return f"Braces are no pattern: write {pattern!r}, or a list of the files."
 
 
 @dataclass(frozen=True, slots=True)

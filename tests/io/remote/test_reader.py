@@ -454,6 +454,15 @@ def test_a_forked_child_connects_for_itself(reader, content):
     np.testing.assert_array_equal(read(reader, 5, 10), content[5:15])
 
 
+@pytest.mark.parametrize(
+    "url", ["memory://penstock/x-{0..3}.bin", "memory://penstock/x-{0..3}*.bin"]
+)
+def test_braces_in_a_url_are_told_with_the_glob(url):
+    cure = r"Braces are no pattern: write 'memory://penstock/x-\*.bin', or a list of the files"
+    with pytest.raises(MissingFileError, match=cure):
+        expand(url)
+
+
 def test_files_in_fsspec_memory_are_read(content):
     import fsspec
 

@@ -61,6 +61,14 @@ def test_each_extension_is_a_field_of_its_kind(tmp_path):
     assert_same(run(chosen)[7:9], [("é7", {"id": np.int64(7)}), ("é8", {"id": np.int64(8)})])
     with pytest.raises(ps.DataError, match=r"has no field 'jpg', only '__key__', 'bin'"):
         ps.from_files(tmp_path, fields="jpg")
+    with pytest.raises(
+        ps.DataError, match=r"A field has one name: write 'txt'; on_error='skip' leaves"
+    ):
+        ps.from_files(tmp_path, fields=("jpg;TXT", "cls"))
+    with pytest.raises(ps.DataError, match=r"one name: write 'txt' or 'npy'; "):
+        ps.from_files(tmp_path, fields="txt;npy")
+    with pytest.raises(ps.DataError, match=r"has no field '.cls', .*Write 'cls'\."):
+        ps.from_files(tmp_path, fields=".cls")
 
 
 def whole(number):

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.errors import AccessError, DataError, MissingFileError, NotAFileError
 from penstock.io.failures import read_failure
 from penstock.io.location import Location
-from penstock.io.selection import Selection
+from penstock.io.selection import Selection, braces_cure
 
 # A folder with one of these in it is a Zarr array or group: one thing, not a folder of files.
 STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
@@ -142,6 +142,7 @@ def _missing(path: str, *, is_pattern: bool = False) -> DataError:
     cure = f"{folder} holds {names}." if names else f"{folder} is empty."
     if str(folder) != str(Path(path).parent):
         cure = f"Of this path, only {folder} exists."
+    cure = braces_cure(path) or cure
     return MissingFileError(problem, file=path, cure=cure)
 
 

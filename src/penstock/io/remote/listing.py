@@ -13,7 +13,7 @@ from penstock.io.remote import objects, s3
 from penstock.io.remote.reader import stat
 from penstock.io.remote.retry import RetryPolicy, persist
 from penstock.io.remote.session import Session, gather_limited
-from penstock.io.selection import Selection
+from penstock.io.selection import Selection, braces_cure
 
 UNFINISHED = ".unfinished.jsonl"
 """An object that is there as long as penstock writes to its folder."""
@@ -36,11 +36,18 @@ def list_remote(
     listing = _list_http if session.is_http else _list_objects
     try:
         found = session.run(lambda: listing(session, url, selection, policy))
+    except MissingFileError as error:
+        cure = braces_cure(without_secrets(url))
+        if not cure:
+            raise
+        problem = "there is no such file"
+        raise MissingFileError(problem, file=without_secrets(url), cure=cure) from error
     finally:
         session.release()
     if not found:
         what = "nothing matches" if _is_glob(url) else f"there are no {selection} in it"
-        raise MissingFileError(what, file=without_secrets(url), cure="Check the URL.")
+        shown = without_secrets(url)
+        raise MissingFileError(what, file=shown, cure=braces_cure(shown) or "Check the URL.")
     found = [replace(one, storage_options=storage_options) for one in found]
     return sorted(found, key=lambda one: one.url)
 

@@ -188,7 +188,19 @@ def check_names(
                 "It is one array without a name: leave fields out. Files side by side are a dict: "
                 "from_files({'x': 'x.npy', 'y': 'y.npy'})."
             )
+        cure = _ending_cure(missing[0], available) or cure
         raise DataError(f"has no field {missing[0]!r}, only {shown}", file=file, cure=cure)
+
+
+def _ending_cure(name: str, available: Mapping[str, Any]) -> str:
+    """Return what to write for a field as webdataset has it, 'jpg;png' or '.jpg'; '' if it is none such."""
+    endings = dict.fromkeys(one.lstrip(".").lower() for one in name.split(";"))
+    found = " or ".join(repr(one) for one in endings if one in available)
+    if not found:
+        return ""
+    if ";" not in name:
+        return f"Write {found}."
+    return f"A field has one name: write {found}; on_error='skip' leaves out rows that have no such field."
 
 
 def given_specs(spec: Any, available: Iterable[str], file: str) -> dict[str, ArraySpec]:
