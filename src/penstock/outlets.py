@@ -60,6 +60,7 @@ class Outlets:
             )
         return type(self)
 
+    @teaching
     def explain(self) -> Explanation:
         """Return what iterating will do: stages, sizes, threads and bytes. Reads nothing."""
         return explain(make_plan(self.node, self.options))
@@ -67,6 +68,7 @@ class Outlets:
     def _repr_html_(self) -> str:
         return shown(self.node)
 
+    @teaching
     def peek(self, num_rows: int = 5) -> "Peek":
         """Return the first rows of epoch 0, and a few statistics of them: a table to print, or for a notebook.
 
@@ -123,6 +125,7 @@ class Outlets:
         """
         idle.close(function_nodes(self.node))
 
+    @teaching
     def reduce(self, initial_state: T, reduce_func: Callable[[T, Any], T]) -> T:
         """Return `reduce_func(... reduce_func(reduce_func(initial_state, row 0), row 1) ...)`.
 
@@ -147,6 +150,7 @@ class Outlets:
                 result = reduce_func(result, element)
         return result
 
+    @teaching
     def statistics(self) -> Any:
         """Return count, mean, variance, minimum, maximum and classes of every field, in one pass.
 
@@ -165,6 +169,7 @@ class Outlets:
         node = in_any_order(self.node)
         return statistics(open_stream(node, self.options), node)
 
+    @teaching
     def write(
         self,
         path: "PathLike",
@@ -290,6 +295,7 @@ class Outlets:
 
         return torch_feed(self, device=device, device_memory=device_memory)
 
+    @teaching
     def to_tf(
         self, *, device: str | None = None, device_memory: int | str | None = None
     ) -> "TfFeed":

@@ -30,12 +30,10 @@ class ScratchFile(Closing):
         self.nbytes = 0
         """How many bytes there are, with what is being written."""
         self._lock = threading.Lock()
-        self._direct = Descriptor(-1)
         with write_errors(name), tempfile.TemporaryFile(dir=folder) as file:
             self._file = Descriptor(os.dup(file.fileno()), is_private=True)
         path = path_of_open(self._file.number)
-        if sys.platform == "linux" and not is_portable:
-            self._direct = Descriptor(_open_direct(path), is_private=True)
+        self._direct = Descriptor(_open_direct(path), is_private=True)
         self._path = path
 
     def append(self, memory: Bytes) -> int:
@@ -77,6 +75,9 @@ class ScratchFile(Closing):
 
 
 def _open_direct(path: str) -> int:
+    """Return a descriptor for direct writes, or -1 where there are none."""
+    if sys.platform != "linux" or is_portable:
+        return -1
     try:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
     except OSError:
