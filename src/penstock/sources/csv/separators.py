@@ -49,13 +49,10 @@ def found_separator(text: str, *, is_whole: bool, decimal: str = ".") -> str:
 
 def is_between_cells(text: str, decimal: str) -> bool:
     """Return whether the decimal mark stands between names in the first row, and no other separator does."""
-    first = text.lstrip("\ufeff\r\n").splitlines()[:1]
-    return (
-        bool(first)
-        and decimal in first[0]
-        and not any(one in first[0] for one in SEPARATORS if one != decimal)
-        and decimal != "."
-    )
+    if decimal == ".":
+        return False
+    first = next(iter(text.lstrip("\ufeff\r\n").splitlines()), "")
+    return decimal in first and not any(one in first for one in SEPARATORS if one != decimal)
 
 
 def _rows(text: str, separator: str) -> list[list[str]]:

@@ -125,7 +125,6 @@ class Scattering:
         self.step_rows = step_rows
         folder = Path(context.scratch or tempfile.gettempdir())
         check_space(folder, buckets.num_rows * records.nbytes)
-        self.file = ScratchFile(folder, f"scratch of shuffle(exact=True) in {folder}")
         self.step = begin("putting rows in exact order", total=node.num_rows)
         num_chunks = -(-node.num_rows // step_rows)
         self.places = np.zeros(num_chunks, np.int64)
@@ -136,6 +135,8 @@ class Scattering:
             num_chunks, lambda chunk: chunk, partial(self._write, context), self._finish
         )
         self.reader: LocalReader | None = None
+        # Last: nothing that could fail comes between opening it and whoever closes it.
+        self.file = ScratchFile(folder, f"scratch of shuffle(exact=True) in {folder}")
 
     def close(self) -> None:
         """Let go of the file, which removes it."""
