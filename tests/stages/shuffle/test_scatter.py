@@ -158,6 +158,7 @@ BEFORE = {
     "short batches within": lambda one: ps.concatenate(one.take(100).batch(7), one.batch(7)),
     "windows": lambda one: one.window(5, shift=2).map(lambda x, y: (x, y)),
     "one column": lambda one: one.map(lambda x, y: y).batch(9),
+    "one column, with gaps": lambda one: one.map(lambda x, y: y).batch(9, drop_remainder=True),
     "no bytes": lambda one: one.map(lambda x, y: (x[:0], y)),
     "numbered, twice": lambda one: one.enumerate().repeat(2),
     "a part": lambda one: one.skip(11).shard(3, 1),
