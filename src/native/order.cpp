@@ -169,7 +169,8 @@ void unpermute(nb::handle rows, nb::handle out, nb::handle num_rows, nb::handle 
 // Lanes that are written together: a cache line of each row of the table.
 constexpr int64_t kLanesAtOnce = 8;
 
-void permute_lanes(nb::handle out_object, nb::handle keys_object, nb::handle places_object, int64_t block_rows) {
+void permute_lanes(nb::handle out_object, nb::handle keys_object, nb::handle places_object, int64_t block_rows,
+                   int64_t start) {
   const Buffer out(out_object, "out", Element::kInt64, 2, Access::kWrite);
   const Buffer keys(keys_object, "keys", Element::kUint64, 2, Access::kRead);
   const Buffer places(places_object, "places", Element::kInt64, 1, Access::kRead);
@@ -181,11 +182,15 @@ void permute_lanes(nb::handle out_object, nb::handle keys_object, nb::handle pla
   if (may_share_memory(out, keys) || may_share_memory(out, places)) {
     raise_value_error("out must share no memory with keys or places.");
   }
-  if (block_rows < 1 || num_rows % block_rows != 0) raise_value_error("a lane must have whole blocks.");
-  const int64_t blocks = num_rows / block_rows;
-  places.require_size(0, blocks * lanes, "all blocks of out");
+  if (block_rows < 1 || start < 0) raise_value_error("block_rows must be at least 1, and start at least 0.");
   if (num_rows == 0 || lanes == 0) return;
-  if (keys.stride(0) != rounds * 8 || out.stride(0) != lanes * 8) raise_value_error("out and keys must be contiguous.");
+  if ((start + num_rows * lanes - 1) / block_rows >= places.size(0)) {
+    raise_value_error("places must have a block for every row of out.");
+  }
+  const int64_t step = out.stride(0) / 8;
+  if (keys.stride(0) != rounds * 8 || (num_rows > 1 && step < lanes)) {
+    raise_value_error("out must have no two rows in one place, and keys must be contiguous.");
+  }
 
   nb::gil_scoped_release release;
   const auto size = static_cast<size_t>(num_rows);
@@ -200,15 +205,18 @@ void permute_lanes(nb::handle out_object, nb::handle keys_object, nb::handle pla
       int64_t* to = mixed.data() + lane * num_rows;
       const Permutation permutation(static_cast<uint64_t>(num_rows), own, rounds);
       permute_all(permutation, positions.data(), to, num_rows, false);
-      const int64_t* place = places.data<const int64_t>() + (first + lane) * blocks;
-      for (int64_t block = 0; block < blocks; ++block) {
-        for (int64_t i = 0; i < block_rows; ++i)
-          moved[static_cast<size_t>(block * block_rows + i)] = place[block] * block_rows + i;
+      const int64_t begin = start + (first + lane) * num_rows;
+      const int64_t* place = places.data<const int64_t>() + begin / block_rows;
+      int64_t inside = begin % block_rows;  // A lane may begin within a block.
+      for (int64_t row = 0; row < num_rows; ++place, inside = 0) {
+        const int64_t stop = std::min(num_rows, row + block_rows - inside);
+        const int64_t from = *place * block_rows + inside - row;
+        for (; row < stop; ++row) moved[static_cast<size_t>(row)] = from + row;
       }
       for (int64_t row = 0; row < num_rows; ++row) to[row] = moved[static_cast<size_t>(to[row])];
     }
     for (int64_t row = 0; row < num_rows; ++row) {
-      int64_t* to = out.data<int64_t>() + row * lanes + first;
+      int64_t* to = out.data<int64_t>() + row * step + first;
       for (int64_t lane = 0; lane < count; ++lane) to[lane] = mixed[static_cast<size_t>(lane * num_rows + row)];
     }
   }
@@ -220,7 +228,7 @@ void bind_order(nb::module_& m) {
   m.def("unpermute", &unpermute, nb::arg("rows"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the position that permute maps to rows[i].");
   m.def("permute_lanes", &permute_lanes, nb::arg("out"), nb::arg("keys"), nb::arg("places"), nb::arg("block_rows"),
-        "Write to out[:, lane] the rows of the blocks of that lane, in the order that its own keys select.");
+        nb::arg("start") = 0, "Write to out[:, lane] the rows of the blocks of that lane, in the order that its own keys select.");
   m.def("permute", &permute, nb::arg("positions"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the image of positions[i] under the bijection on [0, num_rows) that keys select.");
 }

@@ -42,11 +42,12 @@ def permute_lanes(
     keys: npt.NDArray[np.uint64],
     places: npt.NDArray[np.int64],
     block_rows: int,
+    start: int = 0,
 ) -> None:
-    """Write to `out[:, lane]` the rows of the blocks of that lane, in the order of `permute` with `keys[lane]`.
+    """Write to `out[:, lane]` the rows of that lane, in the order of `permute` with `keys[lane]`.
 
-    A lane has `len(out)` rows, in blocks of `block_rows`; block k of all lanes, one lane after the other, stands
-    for the rows from `places[k] * block_rows` on. Takes 80 bytes a row of `out`.
+    Rows are in blocks of `block_rows`, and block k stands for the rows from `places[k] * block_rows` on. From row
+    `start` on, counted through these blocks, each lane in turn has `len(out)` rows. Takes 80 bytes a row of `out`.
 
     Raises:
         ValueError: An argument has the wrong type, shape or layout.

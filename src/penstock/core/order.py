@@ -73,22 +73,29 @@ def lane_orders(
     return out
 
 
-def uneven_lane_orders(num_rows: int, lanes: int, words: tuple[int, ...]) -> Index:
+def uneven_lane_orders(
+    num_rows: int, places: Index, block_rows: int, lanes: int, words: tuple[int, ...]
+) -> Index:
     """Return which of `num_rows` rows stands at each position, if lanes take turns and each has a run of rows.
 
-    Position p belongs to lane p mod `lanes`. The first lane has the first rows, as many as it has positions, the next
-    lane the rows after these, and so on; lane j is in the order of `Permutation(rows of the lane, (*words, j))`.
-    Where every lane has the same whole blocks, it is what `lane_orders` gives, much faster.
+    Position p belongs to lane p mod `lanes`. Rows are those of the blocks `places`, as in `lane_orders`; the first lane
+    has the first of them, as many as it has positions, the next lane the rows after these, and so on. Lane j is in the
+    order of `Permutation(rows of the lane, (*words, j))`.
 
-    >>> uneven_lane_orders(5, 2, (0,)).tolist()
+    >>> uneven_lane_orders(5, np.array([0, 1, 2]), 2, 2, (0,)).tolist()
     [1, 3, 0, 4, 2]
     """
     out = np.empty(num_rows, np.int64)
-    start = 0
-    for lane in range(lanes):
-        size = len(range(lane, num_rows, lanes))
-        out[lane::lanes] = start + Permutation(size, (*words, lane)).rows(np.arange(size))
-        start += size
+    full, longer = divmod(num_rows, lanes)
+    shape, steps = (full + 1, longer), (lanes * out.itemsize, out.itemsize)
+    # The last row of a table of all lanes would not be full: the lanes that have a row more are a table of their own.
+    of_longer = np.lib.stride_tricks.as_strided(out, shape, steps)
+    of_others = out[: full * lanes].reshape(full, lanes)[:, longer:]
+    for table, first in ((of_longer, 0), (of_others, longer)):
+        if table.size:
+            chosen = np.arange(first, first + table.shape[1], dtype=np.uint64)
+            keys = _lane_keys(words, chosen, num_rounds(len(table)))
+            _native.permute_lanes(table, keys, places, block_rows, first * (full + 1))
     return out
 
 

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.stages.shuffle.mixing import spread
 
-from penstock.core.order import lane_orders, uneven_lane_orders
+from penstock.core.order import Permutation, lane_orders, uneven_lane_orders
 from penstock.stages.shuffle.window_order import RankOrder, WindowOrder
 
 
@@ -129,24 +129,31 @@ def test_ranks_that_own_lanes_read_disjoint_blocks_of_all_windows_but_the_last(
         assert read.max() <= (num_rows / 10) / ranks + 2 * order.lanes / ranks
 
 
-@pytest.mark.parametrize(("num_rows", "lanes"), [(5, 2), (0, 3), (2, 4), (1000, 192), (999, 48)])
-def test_uneven_lanes_take_turns_and_have_runs_of_rows(num_rows: int, lanes: int) -> None:
-    found = uneven_lane_orders(num_rows, lanes, (7, 1))
-    assert sorted(found.tolist()) == list(range(num_rows))
-    end = 0
+@given(st.integers(0, 300), st.integers(1, 7), st.integers(1, 50), st.integers(0, 2**32))
+@example(num_rows=1000, block_rows=3, lanes=192, seed=0)
+@example(num_rows=2, block_rows=1, lanes=4, seed=0)
+def test_uneven_lanes_take_turns_and_each_has_a_run_of_rows_in_an_order_of_its_own(
+    num_rows: int, block_rows: int, lanes: int, seed: int
+) -> None:
+    places = np.random.default_rng(seed).permutation(-(-num_rows // block_rows) + 1)
+    rows = (places[:, None] * block_rows + np.arange(block_rows)).reshape(-1)
+    found = uneven_lane_orders(num_rows, places, block_rows, lanes, (7, seed))
+    start = 0
     for lane in range(lanes):
-        rows = sorted(found[lane::lanes].tolist())
-        assert rows == list(range(end, end + len(rows)))
-        end += len(rows)
+        size = len(range(lane, num_rows, lanes))
+        order = Permutation(size, (7, seed, lane)).rows(np.arange(size))
+        assert found[lane::lanes].tolist() == rows[start + order].tolist()
+        start += size
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.sampled_from([1, 2, 6, 48]))
 def test_uneven_lanes_are_the_even_ones_where_all_blocks_are_full(
     columns: int, block_rows: int, lanes: int
 ) -> None:
-    places = np.arange(columns * lanes)
+    places = np.arange(columns * lanes)[::-1].copy()
     fast = lane_orders(places, block_rows, lanes, (3, 4)).reshape(-1)
-    assert uneven_lane_orders(len(fast), lanes, (3, 4)).tolist() == fast.tolist()
+    found = uneven_lane_orders(len(fast), places, block_rows, lanes, (3, 4))
+    assert found.tolist() == fast.tolist()
 
 
 def test_every_window_has_its_share_of_all_parts_of_the_data() -> None:

@@ -246,8 +246,7 @@ def _lanes_of(order: WindowOrder, number: int, residue: int, modulus: int) -> tu
         by_number = np.argsort(blocks)
         places = np.empty_like(blocks)
         places[by_number] = np.arange(len(blocks))
-        slots, offsets = np.divmod(uneven_lane_orders(size, order.lanes, words), order.block_rows)
-        table = places[slots] * order.block_rows + offsets
+        table = uneven_lane_orders(size, places, order.block_rows, order.lanes, words)
         return _used(blocks[by_number], table, order, residue, modulus)
     mine = blocks.reshape(order.lanes, -1)[residue::modulus].reshape(-1)
     by_number = np.argsort(mine)
