@@ -228,7 +228,8 @@ void bind_order(nb::module_& m) {
   m.def("unpermute", &unpermute, nb::arg("rows"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the position that permute maps to rows[i].");
   m.def("permute_lanes", &permute_lanes, nb::arg("out"), nb::arg("keys"), nb::arg("places"), nb::arg("block_rows"),
-        nb::arg("start") = 0, "Write to out[:, lane] the rows of the blocks of that lane, in the order that its own keys select.");
+        nb::arg("start") = 0,
+        "Write to out[:, lane] the rows of the blocks of that lane, in the order that its own keys select.");
   m.def("permute", &permute, nb::arg("positions"), nb::arg("out"), nb::arg("num_rows"), nb::arg("keys"),
         "Write to out[i] the image of positions[i] under the bijection on [0, num_rows) that keys select.");
 }
