@@ -9,14 +9,19 @@
 #endif
 
 #include <fcntl.h>
+#include <locale.h>
 #ifdef __APPLE__
 #include <malloc/malloc.h>
+#include <xlocale.h>
 #else
 #include <malloc.h>
 #endif
 
+#include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace penstock {
@@ -45,6 +50,19 @@ inline const uint8_t* find_last(const uint8_t* data, uint8_t byte, size_t nbytes
   return nullptr;
 #else
   return static_cast<const uint8_t*>(memrchr(data, byte, nbytes));
+#endif
+}
+
+// The float64 that is nearest to a number, whatever the locale; false if there is none. A byte that belongs to no number
+// must stand behind it.
+inline bool parse_float(const char* start, [[maybe_unused]] const char* stop, double& value) {
+#if defined(__cpp_lib_to_chars) && !defined(PENSTOCK_PORTABLE)
+  return std::from_chars(start, stop, value).ec == std::errc();
+#else
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  errno = 0;
+  value = strtod_l(start, nullptr, plain);
+  return errno == 0;
 #endif
 }
 

@@ -819,3 +819,21 @@ class TextSlices:
     ) -> None: ...
     def __iter__(self) -> TextSlices: ...
     def __next__(self) -> npt.NDArray[Any]: ...
+
+def read_json_numbers(
+    text: npt.NDArray[np.uint8],
+    num_rows: int,
+    names: Sequence[bytes],
+    kinds: str,
+    columns: Sequence[npt.NDArray[Any]],
+) -> bool:
+    """Put the values of objects on lines into columns, one for each of `names`; return whether all were understood.
+
+    A column is float64 ("f" in `kinds`), int64 ("i") or uint8 ("b", of truths). One of two dimensions is of lists of
+    numbers. Only plain values are understood: no escapes, no objects in objects, no whole numbers of 19 digits. Numbers
+    that are missing or null are nan in a float64 column of one dimension, and not understood in others. Whether `text`
+    is UTF-8 is the caller's to know.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout.
+    """

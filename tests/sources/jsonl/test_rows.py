@@ -1,5 +1,6 @@
 """JSON Lines with random access: all that a format must do, and every row as Python's json reads it."""
 
+import gzip
 import json
 import tempfile
 from pathlib import Path
@@ -17,7 +18,9 @@ import penstock as ps
 from penstock.core.rows import Rows
 from penstock.errors import DataError
 from penstock.sources.jsonl import parsing
+from penstock.sources.jsonl.flow import JsonFlow
 from penstock.sources.jsonl.rows import JsonRows
+from penstock.sources.reading.parsed_rows import ParsedRows
 
 
 class TestJsonLines(FormatSuite):
@@ -140,6 +143,56 @@ def test_most_rows_are_parsed_by_pyarrow(tmp_path: Path, monkeypatch: pytest.Mon
             },
         ],
     )
+
+
+PLAIN = ("int8", "uint16", "int64", "uint64", "float16", "float32", "float64", ">f4", "bool")
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz"])
+def test_plain_numbers_are_those_of_python_and_need_no_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, ...], ending: str
+) -> None:
+    values = np.random.default_rng(0).integers(-100, 100, (50, *shape)) % 128 / 4
+    values = (values if np.dtype(dtype).kind == "f" else values.astype("i8") % 2).astype(dtype)
+    text = "\n".join(json.dumps({"no": 0, "x": value}) for value in values.tolist())
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    monkeypatch.setattr(parsing, "arrow", lambda: None)
+    if dtype != "uint64":
+        monkeypatch.setattr(ParsedRows, "_put_slowly", lambda *_: pytest.fail("Python was asked"))
+        monkeypatch.setattr(JsonFlow, "raw_rows", lambda *_: pytest.fail("Python was asked"))
+    ds = ps.from_files(path, "x", spec={"x": ps.ArraySpec(shape, dtype)})
+    assert_same(run(ds), list(values))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "wanted"),
+    [
+        *(("int8", 128, "int8, got 128"), ("uint8", -1, "uint8, got -1")),
+        *(("uint64", 2**64, "uint64, got 18446744073709551616"), ("int64", 1.0, "int64, got 1.0")),
+        *(("float32", 1e39, "float32, got 1e"), ("float16", 70000, "float16, got 70000")),
+        *(("int64", 2**63, "int64, got 9223372036854775808"), ("bool", 1, "bool, got 1")),
+        *(("int64", None, "int64, got null"), ("float64", True, "float64, got true")),
+    ],
+)
+def test_a_number_that_does_not_fit_its_field_is_named(
+    tmp_path: Path, dtype: str, value: Any, wanted: str
+) -> None:
+    lines = [json.dumps({"x": one}) for one in (True if dtype == "bool" else 1, value)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    ds = ps.from_files(tmp_path / "a.jsonl", spec={"x": dtype})
+    with pytest.raises(DataError, match=rf"a\.jsonl: line 2: field 'x' is {wanted}"):
+        run(ds)
+
+
+def test_whole_numbers_with_gaps_are_never_rounded(tmp_path: Path) -> None:
+    text = '{"x": 1}\n{"x": null}\n' + '{"x": 2}\n' * 40_000
+    (tmp_path / "a.jsonl").write_text(f'{text}{{"x": 9007199254740993}}\n')
+    with pytest.raises(DataError, match=r"line 40003: field 'x' is float64, since it has whole"):
+        run(ps.from_files(tmp_path / "a.jsonl"))
+    run(ps.from_files(tmp_path / "a.jsonl", spec={"x": "float64"}))
 
 
 LINES = [

@@ -1,4 +1,4 @@
-"""Objects on lines to columns, by pyarrow: without the interpreter lock, and only what it reads as Python would."""
+"""Objects on lines to columns, natively or by pyarrow: without the interpreter lock, and only as Python reads them."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -22,6 +22,7 @@ from penstock.sources.arrow.columns import (
     text_column,
     varying_values,
 )
+from penstock.sources.jsonl.numbers import Numbers
 from penstock.sources.jsonl.values import EXACT, Path, field_values
 from penstock.sources.reading.chunked import Coded
 from penstock.sources.reading.parsed_flow import UnreadableError
@@ -50,6 +51,7 @@ class Parser:
         self.paths = paths
         self.fields = fields
         self.exact = exact
+        self.numbers = Numbers(paths, fields, exact)
 
     def put(self, text: Bytes, num_rows: int, sinks: Sequence[Sink]) -> None:
         """Put rows of text into columns.
@@ -57,8 +59,14 @@ class Parser:
         Raises:
             UnreadableError: A value, or a row, is not what was declared, or pyarrow does not understand it.
         """
+        if not _native.is_utf8(text):
+            raise UnreadableError
+        if not self.numbers.put(text, num_rows, sinks):
+            self._put_by_arrow(text, num_rows, sinks)
+
+    def _put_by_arrow(self, text: Bytes, num_rows: int, sinks: Sequence[Sink]) -> None:
         pa = arrow()
-        if pa is None or not _native.is_utf8(text) or not _has_objects(text, num_rows):
+        if pa is None or not _has_objects(text, num_rows):
             raise UnreadableError
         try:
             table = pa.json.read_json(
