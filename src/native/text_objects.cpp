@@ -20,29 +20,40 @@ int import_numpy() {
   return 0;
 }
 
-// Copies bytes, each read once: another thread may write to them meanwhile. Returns whether the copy is ASCII.
+// Copies `size` bytes, at least as many as a word has; the last word may overlap the one before. Returns all bits that
+// are set in any byte of what was copied, and not of what was there: another thread may write to it meanwhile.
+template <typename Word, typename Copy>
+inline Word copy_words(char* __restrict to, const char* __restrict from, int64_t size, Word seen, Copy copy) {
+  constexpr auto kWidth = static_cast<int64_t>(sizeof(Word));
+  for (int64_t at = 0; at + kWidth < size; at += kWidth) seen = copy(to + at, from + at, seen);
+  return copy(to + size - kWidth, from + size - kWidth, seen);
+}
+
+template <typename Word>
+inline Word copy_word(char* to, const char* from, Word seen) {
+  Word word;
+  std::memcpy(&word, from, sizeof(Word));
+  std::memcpy(to, &word, sizeof(Word));
+  return seen | word;
+}
+
+// Copies bytes, and returns whether the copy is ASCII.
 bool copy_ascii(char* __restrict to, const char* __restrict from, int64_t size) {
-  uint64_t seen = 0;
-  int64_t at = 0;
 #if defined(__SSE2__)
-  __m128i many = _mm_setzero_si128();
-  for (; at + 16 <= size; at += 16) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), bytes);
-    many = _mm_or_si128(many, bytes);
+  if (size >= 16) {
+    const auto copy = [](char* there, const char* here, __m128i seen) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(here));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(there), bytes);
+      return _mm_or_si128(seen, bytes);
+    };
+    return _mm_movemask_epi8(copy_words(to, from, size, _mm_setzero_si128(), copy)) == 0;
   }
-  if (_mm_movemask_epi8(many) != 0) return false;
 #endif
-  for (uint64_t word = 0; at + 8 <= size; at += 8) {
-    std::memcpy(&word, from + at, 8);
-    std::memcpy(to + at, &word, 8);
-    seen |= word;
+  if (size >= 8) {
+    return (copy_words<uint64_t>(to, from, size, 0, &copy_word<uint64_t>) & 0x8080808080808080u) == 0;
   }
-  for (; at < size; ++at) {
-    to[at] = from[at];
-    seen |= static_cast<uint8_t>(to[at]);
-  }
-  return (seen & 0x8080808080808080u) == 0;
+  if (size >= 4) return (copy_words<uint32_t>(to, from, size, 0, &copy_word<uint32_t>) & 0x80808080u) == 0;
+  return (copy_words<uint8_t>(to, from, size, 0, &copy_word<uint8_t>) & 0x80u) == 0;
 }
 
 PyObject* make_str(const char* bytes, int64_t size) {

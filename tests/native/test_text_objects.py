@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from penstock import _native
 
-ROWS = st.lists(st.text(st.characters(), max_size=20))
+PLAIN = st.text(st.characters(max_codepoint=127), max_size=70)
+ROWS = st.lists(st.text(st.characters(), max_size=20) | PLAIN)
 
 
 @given(ROWS, st.data())
