@@ -27,6 +27,7 @@ void bind_line_copy(nanobind::module_& m);
 void bind_text_objects(nanobind::module_& m);
 void bind_first_fit(nanobind::module_& m);
 void bind_json_numbers(nanobind::module_& m);
+void bind_element_iterator(nanobind::module_& m);
 }  // namespace penstock
 
 NB_MODULE(_native, m) {
@@ -57,4 +58,5 @@ NB_MODULE(_native, m) {
   penstock::bind_text_objects(m);
   penstock::bind_first_fit(m);
   penstock::bind_json_numbers(m);
+  penstock::bind_element_iterator(m);
 }

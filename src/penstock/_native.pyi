@@ -4,7 +4,7 @@ All arguments are checked. After an exception the content of `out` is unspecifie
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -837,3 +837,18 @@ def read_json_numbers(
     Raises:
         ValueError: An argument has the wrong type, shape or layout.
     """
+
+class ElementIterator:
+    """An iterator over the elements of one block after the other: `_elements` gives those of the current one.
+
+    A class derived from it sets `_elements`, and has two methods. `_go_on(elements)` is called when `elements` has no
+    more: it sets others, or raises StopIteration. `_fails(error)` is told of an error of `elements`, which is then
+    raised.
+    """
+
+    _elements: Iterator[Any]
+    _count: int
+    """How many elements were handed out, on from what it was set to."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...

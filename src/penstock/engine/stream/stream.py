@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock._native import ElementIterator
 from penstock.core import forking
 from penstock.core.blocks import Block
 from penstock.core.closing import Closing
@@ -56,8 +57,10 @@ class _InTurn(Iterator[Any]):
             return next(self._elements)
 
 
-class Stream(Closing):
+class Stream(ElementIterator, Closing):
     """One epoch, as an iterator. Close it, use it in `with`, or just let go of it.
+
+    `next` returns the next batch (or row, without `batch`); it is the caller's to keep.
 
     Several threads may take batches of it: each batch goes to one of them.
     """
@@ -121,23 +124,21 @@ class Stream(Closing):
             self.close()  # A cache is filled here, by the user's functions, which may fail.
             raise
 
-    def __iter__(self) -> "Stream":
-        return self
+    # `__next__` is that of ElementIterator, which has no lock, and no need of one: an iterator in C gives each element
+    # to one thread. These two are what it calls.
 
-    def __next__(self) -> Any:
-        """Return the next batch (or row, without `batch`); it is the caller's to keep."""
+    def _go_on(self, elements: Iterator[Any]) -> None:
+        """Go on to the parcel after that of `elements`, or raise StopIteration."""
         try:
-            while True:
-                elements = self._elements
-                # No lock here, and no need of one: an iterator in C gives each element to one thread.
-                for element in elements:
-                    self._count += 1
-                    return element
-                self._in_turn(self._advance, elements)
+            self._in_turn(self._advance, elements)
         except BaseException as error:
-            self._meter.fails(error)
-            self.close()
+            self._fails(error)
             raise
+
+    def _fails(self, error: BaseException) -> None:
+        """Keep the error that ends the stream, and close it."""
+        self._meter.fails(error)
+        self.close()
 
     def begin(self) -> None:
         """Begin to read ahead before the first batch is asked for, where rows are read from storage."""
@@ -149,7 +150,7 @@ class Stream(Closing):
         return self._is_closed
 
     def _advance(self, elements: Iterator[Any]) -> None:
-        """Go on to the parcel after that of `elements`, or raise StopIteration."""
+        """Go on to the parcel after that of `elements`, or raise StopIteration; by the thread whose turn it is."""
         if self._elements is not elements:
             return  # Another thread went on to it.
         parcel = self._next_in_turn()
