@@ -219,13 +219,19 @@ def test_rows_put_from_any_place_on_go_there_and_nowhere_else(
 
 
 @given(order=st.permutations(range(9)), dtype=st.sampled_from(["i8", "f2", "V3", "V0"]))
-def test_a_column_is_put_in_order_in_its_place(order: list[int], dtype: str):
+def test_a_column_is_put_in_order_by_way_of_one_beside_it(order: list[int], dtype: str):
     raw = np.arange(9 * 2 * 8, dtype=np.uint8)
     values = np.ndarray((9, 2), dtype, raw.tobytes())
     memory = np.zeros((1, 11, 2), dtype)
-    memory[0, 1:10] = values
     before = memory.copy()
-    Fixed(memory[:, 1:10]).reorder(index(order), allocate_plain)
+    column = Fixed(memory[:, 1:10], None, index([0] * 9))
+    beside = column.beside(9, allocate_plain)
+    assert not np.shares_memory(beside.grouped, memory)
+    beside.put(values)
+    beside.put_lengths(index(range(9)))
+    column.copy_from(beside, index(order))
+    assert column.lengths is not None
+    assert column.lengths.tolist() == order
     assert memory[0, 1:10].tolist() == values[index(order)].tolist()
     assert (memory[0, [0, 10]] == before[0, [0, 10]]).all()
 

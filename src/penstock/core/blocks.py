@@ -94,6 +94,14 @@ class Block:
         """Return a view of the columns `start` to `stop`, to be filled: those of one input of a zip."""
         return Block(self.sinks[start:stop], self.num_rows, self.leases)
 
+    def beside(self, allocate: Allocate) -> "Block":
+        """Return a block for the same rows, all of one size, with memory of its own."""
+        sinks: list[Sink] = []
+        for sink in self.sinks:
+            assert isinstance(sink, Fixed)
+            sinks.append(sink.beside(self.num_rows, allocate))
+        return Block(sinks, self.num_rows, [])
+
     def finish(self) -> "Block":
         """Return this block, finished: all rows are filled, and `columns` holds them from now on."""
         self.columns = [s if isinstance(s, Fixed) else s.finish() for s in self.sinks]

@@ -153,15 +153,12 @@ class Fixed:
             ]
             self.put_lengths(np.concatenate(lengths)[rows])
 
-    def reorder(self, rows: Index, allocate: Allocate) -> None:
-        """Put row `rows[j]` of a column with a single group at place j, for all its rows."""
-        nbytes = math.prod(self.grouped.shape[2:]) * self.grouped.dtype.itemsize
-        if nbytes:
-            memory = allocate(len(rows) * nbytes)[: len(rows) * nbytes].reshape(
-                1, len(rows), nbytes
-            )
-            _native.gather(raw_rows(self.rows, 1), rows, memory)
-            raw_rows(self.rows, 1)[: len(rows)] = memory[0]
+    def beside(self, num_rows: int, allocate: Allocate) -> "Fixed":
+        """Return a column for rows like these, in a single group, with memory of its own."""
+        shape = (1, num_rows, *self.grouped.shape[2:])
+        memory = allocate(math.prod(shape) * self.grouped.dtype.itemsize)
+        lengths = None if self.lengths is None else np.zeros(num_rows, np.int64)
+        return Fixed(np.ndarray(shape, self.grouped.dtype, memory), None, lengths)
 
     @property
     def rows(self) -> Array:

@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from penstock.core.optional import require
 from penstock.core.rows import Context
 from penstock.errors import DataError, PenstockError
@@ -83,10 +85,13 @@ class ColumnStream(SeekableFile):
         self._chunks = {}
 
     def read(self, size: int | None = -1) -> Any:
-        """Return up to `size` bytes: a whole chunk that was fetched as it is."""
+        """Return up to `size` bytes: a whole chunk that was fetched as it is, all else without a copy."""
         found = self._chunks.get(self._position)
         if found is None or len(found) != size:
-            return super().read(size)
+            left = self._reader.size - self._position
+            room = np.empty(max(0, left if size is None or size < 0 else min(size, left)), np.uint8)
+            self.readinto(room)
+            return room.data
         self._position += len(found)
         return found
 

@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 
 from penstock.core.blocks import Block
-from penstock.core.columns import Fixed
 from penstock.core.residues import Residue
 from penstock.core.rows import Context, RowSet, as_index, count, shifted
 from penstock.errors import StreamClosedError
@@ -94,6 +93,15 @@ class LoadingRows(StageRows):
                 for field in self.fields
             )
         )
+
+    def shares(self, num_pieces: int) -> list[slice]:
+        """Return which columns are loaded at a time: where a window has few pieces, threads share their columns."""
+        num_columns = len(self.fields)
+        num_shares = 1
+        if self.loads_apart and not self.is_varying:
+            num_shares = max(1, min(num_columns, _FEW_PIECES // max(1, num_pieces)))
+        edges = [number * num_columns // num_shares for number in range(num_shares + 1)]
+        return [slice(*pair) for pair in itertools.pairwise(edges)]
 
     def windows_nbytes(self, num_rows: int, piece_rows: int, ahead: int) -> int:
         """Return the bytes of the windows that are in memory at once, of `num_rows` rows at most."""
@@ -423,7 +431,7 @@ class Windows:
         # What is put in order has all rows of its columns.
         piece_rows = max(1, window.num_rows) if is_ordered else self.piece_rows
         num_pieces = -(-window.num_rows // piece_rows)
-        shares = self._shares(num_pieces)
+        shares = self.node.shares(num_pieces)
 
         def begin(piece: int) -> tuple[slice, slice]:
             number, share = divmod(piece, len(shares))
@@ -440,11 +448,12 @@ class Windows:
             part = block.span(rows.start - first, rows.stop - first)
             if len(shares) > 1:
                 part = part.part(columns.start, columns.stop)
-            self.node.load(window, rows, columns, part, context)
             if is_ordered:
-                for sink in part.sinks:
-                    assert isinstance(sink, Fixed)
-                    sink.reorder(window.table, context.allocate)
+                stored = part.beside(context.allocate)
+                self.node.load(window, rows, columns, stored, context)
+                part.copy_from(stored.finish(), window.table)
+            else:
+                self.node.load(window, rows, columns, part, context)
             if self.node.is_varying:
                 blocks[number] = block.finish()
 
@@ -458,15 +467,6 @@ class Windows:
         is_halved = not self.node.is_varying and step < window.num_rows
         allowed = step // piece_rows * len(shares) if is_halved else total
         return Together(total, begin, load, finish, allowed=allowed)
-
-    def _shares(self, num_pieces: int) -> list[slice]:
-        """Return which columns are loaded at a time: where a window has few pieces, threads share their columns."""
-        num_columns = len(self.node.fields)
-        num_shares = 1
-        if self.node.loads_apart and not self.node.is_varying:
-            num_shares = max(1, min(num_columns, _FEW_PIECES // max(1, num_pieces)))
-        edges = [number * num_columns // num_shares for number in range(num_shares + 1)]
-        return [slice(*pair) for pair in itertools.pairwise(edges)]
 
     def _has_retired(self) -> bool:
         self.retired = [one for one in self.retired if one() is not None]

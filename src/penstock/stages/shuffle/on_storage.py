@@ -139,8 +139,11 @@ class WindowedRows(LoadingRows):
             beside = 2 * max(1, ahead) * piece
             pieces = -(-stored // self.piece_rows)
             own += windows * 2 * _PAGE_NBYTES * len(self.fields) * pieces
-        if self.orders_columns:  # Each thread puts one column in order, by way of a copy.
-            beside = max(1, ahead) * stored * max(field.nbytes for field in self.fields)
+        if (
+            self.orders_columns
+        ):  # Each thread loads a few columns beside the window, and puts them in order from there.
+            rows = max(sum(field.nbytes for field in self.fields[one]) for one in self.shares(1))
+            beside = max(1, ahead) * (stored * rows + _PAGE_NBYTES * len(self.fields))
         return own + beside + self.input.retained_nbytes(ahead)
 
     def _stored_rows(self) -> int:
