@@ -26,7 +26,7 @@ void bind_lines(nanobind::module_& m);
 void bind_line_copy(nanobind::module_& m);
 void bind_text_objects(nanobind::module_& m);
 void bind_first_fit(nanobind::module_& m);
-void bind_json_numbers(nanobind::module_& m);
+void bind_json_rows(nanobind::module_& m);
 void bind_element_iterator(nanobind::module_& m);
 }  // namespace penstock
 
@@ -57,6 +57,6 @@ NB_MODULE(_native, m) {
   penstock::bind_line_copy(m);
   penstock::bind_text_objects(m);
   penstock::bind_first_fit(m);
-  penstock::bind_json_numbers(m);
+  penstock::bind_json_rows(m);
   penstock::bind_element_iterator(m);
 }

@@ -820,21 +820,51 @@ class TextSlices:
     def __iter__(self) -> TextSlices: ...
     def __next__(self) -> npt.NDArray[Any]: ...
 
-def read_json_numbers(
+def read_json_rows(
     text: npt.NDArray[np.uint8],
     num_rows: int,
-    names: Sequence[bytes],
+    paths: Sequence[tuple[bytes, ...]],
     kinds: str,
     columns: Sequence[npt.NDArray[Any]],
 ) -> bool:
-    """Put the values of objects on lines into columns, one for each of `names`; return whether all were understood.
+    """Put the values of objects on lines into columns, one for each of `paths`; return whether all were understood.
 
-    A column is float64 ("f" in `kinds`), int64 ("i") or uint8 ("b", of truths). One of two dimensions is of lists of
-    numbers. Only plain values are understood: no escapes, no objects in objects, no whole numbers of 19 digits. Numbers
-    that are missing or null are nan in a float64 column of one dimension, and not understood in others. Whether `text`
-    is UTF-8 is the caller's to know.
+    A path is the key of a value, behind those of the objects that it is in. A column is, by its letter in `kinds`:
+
+    - "f", "i", "b": float64, int64, or uint8 for truths; of two dimensions for lists of one length. A number that is
+      missing or null is nan in a float64 column of one dimension, and not understood in others.
+    - "t": int64, (3, rows): where a text begins, how many bytes it has, and how many when its escapes are replaced; for
+      `copy_json_texts`. One that is missing or null has none.
+    - "l": int64, (2, rows): where the numbers of a list of any length begin, and how many there are; for
+      `read_json_lists`.
+
+    Keys with escapes, halves of letters, and whole numbers of 19 digits are not understood, nor is a wanted key that
+    comes twice. Whether `text` is UTF-8 is the caller's to know.
 
     Raises:
+        ValueError: An argument has the wrong type, shape or layout.
+    """
+
+def copy_json_texts(
+    text: npt.NDArray[np.uint8], found: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]
+) -> None:
+    """Copy the texts that `read_json_rows` found one after the other, with what their escapes stand for.
+
+    Raises:
+        IndexError: A text reaches outside `text` or `out`.
+        ValueError: A text has another size than `found` says, or an argument the wrong type, shape or layout.
+    """
+
+def read_json_lists(
+    text: npt.NDArray[np.uint8],
+    found: npt.NDArray[np.int64],
+    out: npt.NDArray[Any],
+    is_float: bool,
+) -> bool:
+    """Put the numbers of lists that `read_json_rows` found into `out`, float64 or int64; return whether all are such.
+
+    Raises:
+        IndexError: A list begins outside `text`, or there is no room for it in `out`.
         ValueError: An argument has the wrong type, shape or layout.
     """
 

@@ -158,7 +158,7 @@ class Fixed:
         shape = (1, num_rows, *self.grouped.shape[2:])
         memory = allocate(math.prod(shape) * self.grouped.dtype.itemsize)
         lengths = None if self.lengths is None else np.zeros(num_rows, np.int64)
-        return Fixed(np.ndarray(shape, self.grouped.dtype, memory), None, lengths)
+        return Fixed(typed(memory, 0, shape, self.grouped.dtype), None, lengths)
 
     @property
     def rows(self) -> Array:

@@ -57,6 +57,8 @@ OBJECTS = st.fixed_dictionaries(
     },
 )
 FIELDS = ("i", "b", "l", "f", "s", "o.p", "t", "tags")
+NUM_PLAIN = 6
+"""How many fields, from the first on, native code reads, if all that are wanted are such."""
 SPEC = {
     "i": "int64",
     "b": bool,
@@ -105,14 +107,15 @@ def test_any_rows_are_those_of_python_s_json(
     for row in objects:
         row["tags"] = data.draw(st.lists(TEXTS, max_size=2))
     text = end.join(json.dumps(row, ensure_ascii=is_ascii) for row in objects)
-    wanted = [expected_of(row) for row in objects]
+    fields = FIELDS[: data.draw(st.sampled_from([NUM_PLAIN, len(FIELDS)]))]
+    wanted = [expected_of(row)[: len(fields)] for row in objects]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         small_runs(patch, nbytes)
         if not has_arrow:
             patch.setattr(parsing, "arrow", lambda: None)
         path = Path(folder) / "a.jsonl"
         path.write_bytes(text.encode() + data.draw(st.sampled_from([b"", end.encode()])))
-        ds = ps.from_files(path, FIELDS, spec=SPEC)
+        ds = ps.from_files(path, fields, spec={name: SPEC[name] for name in fields})
         assert len(ds) == len(wanted)
         assert_same(run(ds), [tuple(row) for row in wanted])
         assert_same(run(ds.with_options(on_error="skip")), [tuple(row) for row in wanted])
@@ -149,18 +152,23 @@ PLAIN = ("int8", "uint16", "int64", "uint64", "float16", "float32", "float64", "
 
 
 @pytest.mark.parametrize("dtype", PLAIN)
-@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("shape", [(), (3,), (None,)])
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz"])
-def test_plain_numbers_are_those_of_python_and_need_no_pyarrow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, ...], ending: str
+def test_numbers_are_those_of_python_and_need_no_pyarrow(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    shape: tuple[int | None, ...],
+    ending: str,
 ) -> None:
-    values = np.random.default_rng(0).integers(-100, 100, (50, *shape)) % 128 / 4
+    size = tuple(size or 3 for size in shape)
+    values = np.random.default_rng(0).integers(-100, 100, (50, *size)) % 128 / 4
     values = (values if np.dtype(dtype).kind == "f" else values.astype("i8") % 2).astype(dtype)
     text = "\n".join(json.dumps({"no": 0, "x": value}) for value in values.tolist())
     path = tmp_path / f"a.{ending}"
     path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
     monkeypatch.setattr(parsing, "arrow", lambda: None)
-    if dtype != "uint64":
+    if dtype != "uint64" and (dtype, shape) != ("bool", (None,)):
         monkeypatch.setattr(ParsedRows, "_put_slowly", lambda *_: pytest.fail("Python was asked"))
         monkeypatch.setattr(JsonFlow, "raw_rows", lambda *_: pytest.fail("Python was asked"))
     ds = ps.from_files(path, "x", spec={"x": ps.ArraySpec(shape, dtype)})
@@ -185,6 +193,23 @@ def test_a_number_that_does_not_fit_its_field_is_named(
     ds = ps.from_files(tmp_path / "a.jsonl", spec={"x": dtype})
     with pytest.raises(DataError, match=rf"a\.jsonl: line 2: field 'x' is {wanted}"):
         run(ds)
+
+
+@pytest.mark.parametrize("is_ascii", [False, True])
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_texts_in_objects_are_those_of_python_and_need_no_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, is_ascii: bool
+) -> None:
+    texts = ["", "a", "é\n", 'a "quote" and a \\', "😀" * 9, "x" * 100, None, "\x00\x1f\x7f"] * 20
+    rows = [{"o": {"no": [{"s": text}], "s": text}} for text in texts]
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps(row, ensure_ascii=is_ascii) for row in [*rows, {"o": None}, {}]]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.setattr(parsing, "arrow", lambda: None)
+    monkeypatch.setattr(ParsedRows, "_put_slowly", lambda *_: pytest.fail("Python was asked"))
+    found = run(ps.from_files(path, "o.s", spec={"o.s": kind}))
+    wanted = [text or "" for text in [*texts, None, None]]
+    assert found == (wanted if kind is str else [text.encode() for text in wanted])
 
 
 def test_whole_numbers_with_gaps_are_never_rounded(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.sources.arrow.columns import (
     text_column,
     varying_values,
 )
-from penstock.sources.jsonl.numbers import Numbers
+from penstock.sources.jsonl.plain import PlainRows
 from penstock.sources.jsonl.values import EXACT, Path, field_values
 from penstock.sources.reading.chunked import Coded
 from penstock.sources.reading.parsed_flow import UnreadableError
@@ -51,7 +51,7 @@ class Parser:
         self.paths = paths
         self.fields = fields
         self.exact = exact
-        self.numbers = Numbers(paths, fields, exact)
+        self.plain = PlainRows(paths, fields, exact)
 
     def put(self, text: Bytes, num_rows: int, sinks: Sequence[Sink]) -> None:
         """Put rows of text into columns.
@@ -61,7 +61,7 @@ class Parser:
         """
         if not _native.is_utf8(text):
             raise UnreadableError
-        if not self.numbers.put(text, num_rows, sinks):
+        if not self.plain.put(text, num_rows, sinks):
             self._put_by_arrow(text, num_rows, sinks)
 
     def _put_by_arrow(self, text: Bytes, num_rows: int, sinks: Sequence[Sink]) -> None:

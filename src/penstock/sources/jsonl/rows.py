@@ -23,13 +23,13 @@ class JsonRows(ParsedRows):
     def found_words(self) -> str:
         """Return what was found in the files, and who parses them."""
         by = "pyarrow" if arrow() is not None else "Python, since pyarrow is not installed"
-        if self.flow.parser.numbers.are_all:
-            by = f"native code, and what is not plain numbers by {by}"
+        if self.flow.parser.plain.are_all:
+            by = f"native code, and what is not plain by {by}"
         return f"{self.flow.found_words()}; parsed by {by}; "
 
     def notes(self) -> tuple[str, ...]:
         """Return how to read it faster."""
-        if arrow() is not None or self.flow.parser.numbers.are_all:
+        if arrow() is not None or self.flow.parser.plain.are_all:
             return ()
         return (
             "pip install 'penstock[jsonl]' installs pyarrow, which parses JSON many times as fast.",
