@@ -252,7 +252,8 @@ class Outlets:
 
         Args:
             class_weight: The weight of each class, as `fit` takes it; "balanced" makes all classes count alike, by one
-                pass over the labels when this is called.
+                pass over the labels when this is called. Give it here or to `fit`. A class that no label can be, or
+                that the model has no output for, is refused; one that no label of an epoch has is warned of.
             device_memory: Data that fits it is copied to the device once, and gathered there; in bytes
                 or like "2GB". By default half of what an accelerator has free.
         """

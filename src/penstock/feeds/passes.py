@@ -199,6 +199,12 @@ class Pass:
         """Whether nothing is read any more: it came to its end, or was closed."""
         return self._was_closed or self.stream is None
 
+    @property
+    def has_read_all(self) -> bool:
+        """Whether a whole epoch was handed out, from its first batch to its last."""
+        num_whole = self.epoch - self._begin.epoch + self.is_ended - (self._begin.element > 0)
+        return num_whole > 0
+
     def close(self) -> None:
         """End it, wherever it stands."""
         self._was_closed = True

@@ -1,78 +1,23 @@
 """class_weight="balanced": the weight of each class, so that all count alike, from one pass over the labels."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import Array
-from penstock.core.nest import field_names, flatten
+from penstock.core.nest import flatten
 from penstock.core.rows import Node, Rows, rows_per_block
-from penstock.core.spec import ArraySpec
 from penstock.engine.stream import open_stream
+from penstock.feeds.keras.class_weight import CURE, label_name
 from penstock.feeds.keras.preparing import parts_spec
 from penstock.feeds.keras.ranks_apart import all_rows
 from penstock.outlets import Outlets
 from penstock.stages.batch import Batch
 from penstock.stages.shuffle import Shuffle
 
-ClassWeight = dict[int, float] | str | None
-"""What users give: a weight for each class, or "balanced"."""
-BALANCED = "balanced"
 _PIECE_NBYTES = 1 << 21  # What is counted at a time.
 _MOST_CLASSES = 1 << 16
-_CURE = 'Give class_weight={0: 1.0, 1: 2.5, ...} instead of "balanced".'
-
-
-def check_class_weight(node: Node, class_weight: ClassWeight) -> None:
-    """Raise if it is neither a dict nor "balanced", or if labels of this kind have no classes; reads nothing."""
-    if isinstance(class_weight, str) and class_weight != BALANCED:
-        raise ValueError(
-            f'class_weight must be a dict of a weight for each class, or "balanced", got {class_weight!r}.'
-        )
-    if class_weight is not None and class_weight != BALANCED:
-        _check_weights(class_weight)
-    if class_weight != BALANCED:
-        return
-    spec = parts_spec(node)
-    if not (isinstance(spec, tuple) and len(spec) >= 2):
-        raise ValueError("class_weight needs labels, and these batches have none: give (x, y).")
-    labels = spec[1]
-    if not isinstance(labels, ArraySpec):
-        raise ValueError(  # noqa: TRY004  # as Keras does
-            "class_weight is only supported for models with a single output."
-        )
-    if labels.is_text or labels.numpy_dtype.kind not in "biuf" or not 1 <= len(labels.shape) <= 2:
-        raise ValueError(
-            'class_weight="balanced" counts labels that are one number a row, or one-hot; '
-            f"{_label_name(node)} of a batch is {labels}. {_CURE}"
-        )
-    if node.is_endless:
-        raise ValueError(
-            'class_weight="balanced" takes one pass over the labels, and the dataset never ends: leave repeat() out.'
-        )
-
-
-def _check_weights(class_weight: Any) -> None:
-    """Raise for what Keras would ignore, class by class, without a word, or fail at in the first step."""
-    if not isinstance(class_weight, Mapping):
-        cure = (
-            "dict(enumerate(weights))" if hasattr(class_weight, "__iter__") else "{0: 1.0, 1: 2.5}"
-        )
-        raise TypeError(
-            f"class_weight must be a dict of a weight for each class, got {class_weight!r:.80}; write {cure}."
-        )
-    for key, weight in class_weight.items():
-        if isinstance(key, bool) or not hasattr(key, "__index__"):
-            raise TypeError(
-                f"the keys of class_weight must be the numbers of classes, got {key!r}, which no label is; write "
-                "{int(key): weight for key, weight in class_weight.items()}."
-            )
-        if isinstance(weight, str) or not np.isscalar(weight) or not np.isfinite(weight):
-            raise ValueError(
-                f"the weights of class_weight must be finite numbers, got {weight!r} for class {key}."
-            )
 
 
 def balanced_weights(source: Outlets) -> dict[int, float]:
@@ -83,7 +28,7 @@ def balanced_weights(source: Outlets) -> dict[int, float]:
     rows = all_rows(source)
     counts: Counter[int] = Counter()
     number = len(flatten(parts_spec(rows.node)[0])[0])  # The leaves of x come before it.
-    name = _label_name(rows.node)
+    name = label_name(rows.node)
     node, number = _read_node(rows, number)
     start = 0
     with open_stream(node, rows.options) as stream:
@@ -94,7 +39,7 @@ def balanced_weights(source: Outlets) -> dict[int, float]:
             start += len(labels)
             if len(counts) > _MOST_CLASSES:
                 problem = f"{name} has more than {_MOST_CLASSES} values: these are no classes"
-                raise ValueError(f'class_weight="balanced" can\'t be used: {problem}. {_CURE}')
+                raise ValueError(f'class_weight="balanced" can\'t be used: {problem}. {CURE}')
     return {each: start / (len(counts) * counts[each]) for each in sorted(counts)}
 
 
@@ -124,12 +69,6 @@ def _stage(node: Node) -> Any:
     return getattr(node, "stage", None)
 
 
-def _label_name(node: Node) -> str:
-    spec = parts_spec(node)
-    number = len(flatten(spec[0])[0])
-    return f"field {field_names(flatten(spec)[1])[number]!r}"
-
-
 def _classes(labels: Array, name: str, start: int) -> Array:
     """Return the class of each row; raise if they have none."""
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -148,6 +87,6 @@ def _classes(labels: Array, name: str, start: int) -> Array:
         row = int(is_wrong.argmax())
         raise ValueError(
             f'class_weight="balanced" needs a class for each row, and {name} is not {what} in row {start + row}, '
-            f"as it is counted: {labels[row]!s:.60}. {_CURE}"
+            f"as it is counted: {labels[row]!s:.60}. {CURE}"
         )
     return classes

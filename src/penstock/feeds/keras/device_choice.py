@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from penstock.core.nest import flatten
-from penstock.feeds.keras.preparing import parts_spec, preparation, prepared_spec
+from penstock.feeds.keras.preparing import See, parts_spec, preparation, prepared_spec
 from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency, choose
 from penstock.feeds.on_device.device import Device
@@ -20,11 +20,17 @@ class KerasResidency:
     """Where the data of one feed lives; chosen anew if `fit` brings class weights that the device lacks."""
 
     def __init__(
-        self, source: Outlets, class_weight: Weights, device_memory: int | str | None
+        self,
+        source: Outlets,
+        class_weight: Weights,
+        device_memory: int | str | None,
+        see: See | None = None,
     ) -> None:
+        """Choose; `see` is told of the classes of rows that are copied to the device."""
         self._source = source
         self._device_memory = device_memory
         self._weights = class_weight
+        self._see = see
         self.traffic = Traffic()
         self.chosen = self._choose()
 
@@ -61,7 +67,8 @@ class KerasResidency:
         floatx = keras.backend.floatx()
         spec = prepared_spec(self._source.node, self._weights, floatx)
         device, put = _device(spec)
-        prepare = chained(preparation(self._source.node, self._weights, floatx), put)
+        prepared = preparation(self._source.node, self._weights, floatx, see=self._see)
+        prepare = chained(prepared, put)
         assert prepare is not None
         return choose(self._source, device, prepare, self._device_memory, self.traffic)
 

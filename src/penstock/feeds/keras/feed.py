@@ -24,10 +24,17 @@ from penstock.feeds.base import Feed, standing
 from penstock.feeds.facts import batch_size, check_batched, num_batches
 from penstock.feeds.keras import calls as keras_calls
 from penstock.feeds.keras.backend_dtypes import check_backend_dtypes
-from penstock.feeds.keras.balancing import ClassWeight, balanced_weights, check_class_weight
+from penstock.feeds.keras.balancing import balanced_weights
 from penstock.feeds.keras.blank import blank_batch, blank_batches
 from penstock.feeds.keras.calls import Role
 from penstock.feeds.keras.checkpoint import Checkpoint
+from penstock.feeds.keras.class_weight import (
+    ClassesSeen,
+    ClassWeight,
+    check_class_weight,
+    check_classes_of_model,
+    check_same_weights,
+)
 from penstock.feeds.keras.device_choice import KerasResidency
 from penstock.feeds.keras.epochs import Begun, Epochs, Resume
 from penstock.feeds.keras.mistakes import (
@@ -36,7 +43,7 @@ from penstock.feeds.keras.mistakes import (
     warn_of_shuffled_outputs,
 )
 from penstock.feeds.keras.predict import Predictions, normalization, predict_to
-from penstock.feeds.keras.preparing import check_parts, parts_spec, preparation, prepared_spec
+from penstock.feeds.keras.preparing import See, check_parts, parts_spec, preparation, prepared_spec
 from penstock.feeds.keras.pydataset import PyDatasetFeed
 from penstock.feeds.keras.ranks_apart import (
     all_rows,
@@ -52,6 +59,7 @@ from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
 from penstock.feeds.on_device.traffic import counting
 from penstock.feeds.passes import Epoch, Pass
+from penstock.io.paths import PathLike
 from penstock.outlets import Outlets
 
 
@@ -77,7 +85,10 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.class_weight = self._weights_of(class_weight)
         # Called only for its checks: errors come here rather than in `fit`.
         preparation(self._node, self.class_weight, keras.backend.floatx(), is_trained=False)
-        self._home = KerasResidency(source, self.class_weight, device_memory)
+        self._classes = ClassesSeen()
+        self._home = KerasResidency(
+            source, self.class_weight, device_memory, see=self._classes.update
+        )
         self._epochs = Epochs(fingerprint(self._node), self._total)
         self._is_recorded = False
         self._ranks = shared_in_fit(self._node)
@@ -137,6 +148,9 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def on_epoch_end(self) -> None:
         """Close what was read in the epoch, unless the next one goes on with it."""
+        reader = self._epochs.reader()
+        if reader is not None and reader.role.call == "fit":
+            self._warn_of_classes(reader.role)
         self._epochs.end()
         if self._ranks is not None and keras_calls.model_of("fit") is not None:
             self._ranks.end_epoch()
@@ -239,11 +253,12 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         return TensorBoardFigures(self, log_dir, every_seconds=every_seconds)
 
-    def predict_to(self, path: str, model: Any) -> Predictions:
+    def predict_to(self, path: PathLike, model: Any) -> Predictions:
         """Write the model's outputs to disk as they come; return the paths and counts. Takes a batch of outputs.
 
         Args:
-            path: The `.npy` file to make; for a model with several outputs, a folder of such files.
+            path: The `.npy` file to make, on this machine; for a model with several outputs, a folder of such files.
+                Any other ending (`.csv`, `.npz`) is refused.
             model: The Keras model that predicts.
         """
         warn_of_shuffled_outputs(self._node, "predict_to")
@@ -362,13 +377,22 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
     def check(self, role: Role) -> None:
         """Raise, before training starts, if the arguments of the call can't work."""
         keras_calls.check_role(role, self._node)
+        if role.call == "fit":
+            check_same_weights(self.class_weight, self._weights_of(role.class_weight))
+            check_classes_of_model(keras_calls.model_of("fit"), self._weights(role))
         self._prepared(role)
 
-    def _prepared(self, role: Role | None) -> Convert | None:
-        """Return the function that makes a batch what Keras needs for this call."""
+    def _warn_of_classes(self, role: Role) -> None:
+        """Warn of weights for classes that no label has, once all were read; a rank reads its part of them."""
+        reading = self._epochs.training
+        if reading is not None and reading.has_read_all and self._node.share is None:
+            self._classes.warn_of_others(self._weights(role))
+
+    def _prepared(self, role: Role | None, see: See | None = None) -> Convert | None:
+        """Return the function that makes a batch what Keras needs for this call; `see` is told of its classes."""
         is_trained = _is_trained(role)
         floatx = keras.backend.floatx()
-        return preparation(self._node, self._weights(role), floatx, is_trained=is_trained)
+        return preparation(self._node, self._weights(role), floatx, is_trained=is_trained, see=see)
 
     def _weights(self, role: Role | None) -> dict[int, float] | None:
         if role is not None and role.call != "fit":
@@ -494,7 +518,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Return the function that makes a streamed batch one for Keras: cast, weighted, counted, converted."""
         leaves, structure = flatten(self._spec(role))
         return chained(
-            self._prepared(role),
+            self._prepared(role, self._classes.update if is_counted else None),
             counting(self.traffic, structure) if is_counted else None,
             None if converter is None else leafwise(structure, [converter(f) for f in leaves]),
         )

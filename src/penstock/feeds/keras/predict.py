@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import keras
 import numpy as np
 
+from penstock.core.arguments import local_path
 from penstock.core.arrays import Array
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import refuse_endless
@@ -18,6 +19,7 @@ from penstock.feeds.keras.ranks_apart import all_rows
 from penstock.feeds.leafwise import Convert
 from penstock.io.atomic import atomic_file
 from penstock.io.formats.npy_header import format_header
+from penstock.io.paths import PathLike, local_target
 from penstock.outlets import Outlets
 
 
@@ -60,13 +62,15 @@ class _NpyWriter:
         self.file.write(format_header(self.like.dtype, (self.num_rows, *self.like.shape[1:])))
 
 
-def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) -> Predictions:
+def predict_to(source: Outlets, model: Any, path: PathLike, prepare: Convert | None) -> Predictions:
     """Write what `model` predicts for each row to `path`, a batch at a time.
 
     A model with several outputs makes `path` a folder with a file each. The files appear whole or not
     at all. It takes the memory of one batch of results. A rank of a distributed dataset predicts for all rows.
     """
     refuse_endless(source.node, "predict_to")
+    target = local_path("path", local_target(path))
+    _check_ending(target)
     predict = _predict_on_batch(model)
     writers: list[_NpyWriter] = []
     paths: list[Path] = []
@@ -78,7 +82,7 @@ def predict_to(source: Outlets, model: Any, path: str, prepare: Convert | None) 
             sent += sum(leaf.nbytes for leaf in flatten(x)[0])
             outputs, structure = flatten(_as_nest(predict(x)))
             if not writers:
-                paths = _paths(Path(path), field_names(structure), is_one=len(outputs) == 1)
+                paths = _paths(target, field_names(structure), is_one=len(outputs) == 1)
                 files_ = [files.enter_context(atomic_file(each, replace=True)) for each in paths]
                 writers = [_NpyWriter(file) for file in files_]
             for writer, rows in zip(writers, outputs, strict=True):
@@ -127,10 +131,26 @@ def _as_nest(outputs: Any) -> Any:
     return tuple(outputs) if isinstance(outputs, list) else outputs
 
 
+def _check_ending(path: Path) -> None:
+    """Raise for a name that says another format; a number at its end (`run-1.5`) is no ending."""
+    suffix = path.suffix
+    if suffix.lower() != ".npy" and not suffix[1:].isdecimal() and suffix:
+        stem = path.name.removesuffix(suffix)
+        raise ValueError(
+            f"predict_to writes .npy files, and path ends in {suffix!r}: write {stem + '.npy'!r}, or {stem!r} for the "
+            "folder that a model with several outputs makes."
+        )
+
+
 def _paths(path: Path, names: list[str], *, is_one: bool) -> list[Path]:
     if is_one:
         path.parent.mkdir(parents=True, exist_ok=True)
         return [path]
+    if path.suffix.lower() == ".npy":
+        raise ValueError(
+            f"the model has {len(names)} outputs, for which predict_to makes a folder with a file each: write "
+            f"{path.stem!r} instead of {path.name!r}."
+        )
     path.mkdir(parents=True, exist_ok=True)
     return [path / f"{name}.npy" for name in names]
 

@@ -1,5 +1,6 @@
 """Batches as Keras would make them of arrays: its dtypes, its sample weights, its nests."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from penstock.feeds.keras.backend_dtypes import narrowing_of_backend
 from penstock.feeds.leafwise import Convert, chained, leafwise
 
 _MOST_PARTS = 3  # x, y, sample_weight
+See = Callable[[list[int]], None]
+"""Is told which classes the labels of a batch have."""
 
 
 def parts_spec(node: Node) -> Any:
@@ -50,8 +53,10 @@ def _is_float(spec: ArraySpec) -> bool:
     return not spec.is_text and "float" in spec.numpy_dtype.name
 
 
-def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Convert:
-    """Return a function that adds to a batch the weight of each row's class."""
+def class_weights(
+    spec: Any, class_weight: dict[int, float], floatx: str, see: See | None = None
+) -> Convert:
+    """Return a function that adds to a batch the weight of each row's class; `see` is told of the classes."""
     if not (isinstance(spec, tuple) and len(spec) >= 2):
         raise ValueError("class_weight needs labels, and these batches have none: give (x, y).")
     if len(spec) == _MOST_PARTS:
@@ -65,16 +70,18 @@ def class_weights(spec: Any, class_weight: dict[int, float], floatx: str) -> Con
         )
 
     def weighted(batch: Any) -> Any:
-        return (*batch, _weights(batch[1], class_weight, floatx))
+        return (*batch, _weights(batch[1], class_weight, floatx, see))
 
     return weighted
 
 
-def _weights(labels: Array, class_weight: dict[int, float], floatx: str) -> Array:
+def _weights(labels: Array, class_weight: dict[int, float], floatx: str, see: See | None) -> Array:
     if labels.ndim > 1:
         labels = labels.argmax(axis=-1) if labels.shape[-1] != 1 else labels.squeeze(axis=-1)
     numbers = np.round(labels).astype("int32")
     classes, which = np.unique(numbers, return_inverse=True)
+    if see is not None:
+        see(classes.tolist())
     table = np.array([class_weight.get(int(number), 1.0) for number in classes], floatx)
     return aligned_cast(table[which.reshape(numbers.shape)], floatx)
 
@@ -141,14 +148,20 @@ def spread_weights(spec: Any) -> Convert | None:
 
 
 def preparation(
-    node: Node, class_weight: dict[int, float] | None, floatx: str, *, is_trained: bool = True
+    node: Node,
+    class_weight: dict[int, float] | None,
+    floatx: str,
+    *,
+    is_trained: bool = True,
+    see: See | None = None,
 ) -> Convert | None:
     """Return the function that makes a batch of the stream one for Keras; None if it is one already.
 
     Rows that a batch was filled up with have no weight in training, and are left out elsewhere (not `is_trained`).
+    `see` is told of the classes in each batch that class weights are given to.
     """
     spec = parts_spec(node)
-    weigh = None if class_weight is None else class_weights(spec, class_weight, floatx)
+    weigh = None if class_weight is None else class_weights(spec, class_weight, floatx, see)
     if not node.weighs_rows:
         return chained(casts(node, floatx), weigh, spread_weights(spec))
     if not is_trained:

@@ -187,31 +187,3 @@ def test_what_else_can_not_be_balanced_is_refused_with_the_cure():
     ):
         with pytest.raises(ValueError, match="or \"balanced\", got 'even'"):
             give()
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "words"),
-    [
-        (
-            {"0": 1.0, "1": 50.0},
-            TypeError,
-            r"got '0', which no label is; write {int\(key\): weight",
-        ),
-        ({0.5: 1.0}, TypeError, "got 0.5, which no label is"),
-        ({True: 1.0}, TypeError, "got True, which no label is"),
-        ([1.0, 5.0], TypeError, r"must be a dict .* got \[1.0, 5.0\]; write dict\(enumerate"),
-        (3.0, TypeError, "must be a dict of a weight for each class, got 3.0"),
-        ({0: "heavy"}, ValueError, "must be finite numbers, got 'heavy' for class 0"),
-        ({0: np.nan}, ValueError, "must be finite numbers, got nan for class 0"),
-        ({0: [1.0]}, ValueError, "must be finite numbers"),
-    ],
-)
-def test_weights_that_keras_would_ignore_are_told(given, kind, words):
-    with pytest.raises(kind, match=words):
-        data_with(LABELS).batch(32).to_keras(class_weight=given)
-
-
-@pytest.mark.parametrize("given", [{0: 1, 1: 2.5}, {np.int64(0): np.float32(1)}, {}])
-def test_weights_by_the_numbers_of_classes_are_taken(given):
-    feed = data_with(LABELS).batch(32).to_keras(class_weight=given)
-    light_model().fit(feed, verbose=0)

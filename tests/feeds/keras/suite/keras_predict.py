@@ -1,5 +1,7 @@
 """Predictions written as they come are those of predict; a layer set from statistics is an adapted one."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -20,6 +22,39 @@ def test_predictions_are_streamed_to_a_file(data, tmp_path):
     feed = ps.from_arrays({"a": x, "b": x[:, :3]}).batch(32).to_keras()
     assert len(feed.predict_to(str(tmp_path / "folder"), outputs).paths) == 2
     assert np.load(tmp_path / "folder" / "p.npy").shape == (200, 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["p.csv", "p.parquet", "p.h5", "p.npz", "p.ZARR", "p.npy.gz", "my.preds"]
+)
+def test_predictions_under_the_name_of_another_format_are_refused(data, tmp_path, name):
+    feed = ps.from_arrays(data).batch(32).to_keras()
+    with pytest.raises(
+        ValueError, match=r"predict_to writes \.npy files, .* ends in '\.\w+': write "
+    ):
+        feed.predict_to(tmp_path / name, make_model())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["p.npy", "P.NPY", "p", "run-1.5", Path("new") / "p.npy"])
+def test_predictions_under_other_names_are_npy(data, tmp_path, name):
+    feed = ps.from_arrays(data).batch(32).to_keras()
+    written = feed.predict_to(tmp_path / name, make_model())
+    assert written.paths == (tmp_path / name,)
+    assert np.load(tmp_path / name).shape == (200, 4)
+    assert feed.predict_to(f"file://{tmp_path / name}", make_model()).paths == written.paths
+
+
+def test_predictions_go_to_no_url_and_several_outputs_to_no_file(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = data
+    feed = ps.from_arrays((x, y)).batch(32).to_keras()
+    with pytest.raises(ValueError, match=r"on this machine, got a URL, s3://\.\.\."):
+        feed.predict_to("s3://bucket/p.npy", make_model())
+    feed = ps.from_arrays({"a": x, "b": x[:, :3]}).batch(32).to_keras()
+    with pytest.raises(ValueError, match=r"2 outputs, .* write 'out' instead of 'out\.npy'"):
+        feed.predict_to("out.npy", two_in_two_out())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_normalization_is_that_of_adapt(data):
