@@ -1,5 +1,6 @@
 """penstock convert IN OUT."""
 
+import gzip
 import subprocess
 import sys
 
@@ -67,6 +68,7 @@ INPUTS = {
     "a.parquet": (lambda path: pq.write_table(table(), path), []),
     "a.arrow": (arrow, []),
     "a.csv": (lambda path: path.write_text("x,y\n" + "".join(f"{n},{n}.5\n" for n in Y)), []),
+    "a.csv.gz": (lambda path: path.write_bytes(gzip.compress(b"x\n1\n2.5\n")), []),
     "a.txt": (lambda path: path.write_text("\n".join(TEXT)), []),
     "images": (images, []),
     "a.tar": (lambda path: write_tar(path, samples(20)), []),
@@ -106,6 +108,7 @@ def test_every_pair_gives_the_same_rows(name, suffix, tmp_path, capsys, monkeypa
         return
     back = run(ps.from_tfrecord(out))
     assert len(back) == len(run(ds))
+    assert f"{len(back)} rows" in told.out
     # Records have lists of a few dtypes; what they tell of themselves is not all that the rows were.
     for mine, theirs in zip(back, run(ds), strict=True):
         for mine_leaf, leaf in zip(flat(mine), flat(theirs), strict=True):

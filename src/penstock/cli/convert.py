@@ -11,11 +11,13 @@ from penstock.core.lazy import lazy
 
 if TYPE_CHECKING:
     from penstock import makers, memory
+    from penstock.io import paths
     from penstock.writers import endings
 else:
     endings = lazy("penstock.writers.endings")
     makers = lazy("penstock.makers")
     memory = lazy("penstock.memory")
+    paths = lazy("penstock.io.paths")
 
 
 @click.command(
@@ -72,14 +74,21 @@ def command(
         if not getattr(error, "__notes__", ()):
             error.add_note("Nothing was written.")
         raise
-    # How many rows there were is known by now, of a flow, too; TFRecords do not tell what they were.
-    written = ds if format == "tfrecord" else makers.from_files(target)
     seconds = time.perf_counter() - started
-    if written.node.num_rows is not None:
-        nbytes = written.node.num_rows * written.node.row_nbytes
-        rate = memory.format_nbytes(int(nbytes / max(seconds, 1e-9)))
-        size = f"{memory.format_nbytes(nbytes)} in {seconds:.1f} s ({rate}/s)"
-        click.echo(f"{written.node.num_rows} rows, {size}: {target}")
+    # How many rows there were is known by now, of a flow, too; TFRecords do not tell what they were.
+    if format != "tfrecord":
+        written = makers.from_files(target)
+    elif ds.node.num_rows is not None:
+        written = ds
+    elif paths.remote_target(target):  # To count them, all of it would be fetched.
+        click.echo(f"{seconds:.1f} s: {target}")
+        return
+    else:
+        written = makers.from_tfrecord(target, raw=True)
+    nbytes = (written.node.num_rows or 0) * written.node.row_nbytes
+    rate = memory.format_nbytes(int(nbytes / max(seconds, 1e-9)))
+    size = f"{memory.format_nbytes(nbytes)} in {seconds:.1f} s ({rate}/s)"
+    click.echo(f"{written.node.num_rows} rows, {size}: {target}")
 
 
 def _target_format(target: str, format: str | None) -> Any:

@@ -15,7 +15,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what importing it warns of is not ours
     tf = pytest.importorskip("tensorflow")
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # The first records lack it, so that its default is read.
+    pytest.mark.filterwarnings("ignore:.*'half', which is read as its default"),
+]
 
 NUM_ROWS = 1300
 OURS = {

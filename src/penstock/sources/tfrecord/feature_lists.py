@@ -213,15 +213,20 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
+def list_names(record: bytes) -> list[str]:
+    """Return the names of the feature lists of a record; raise ValueError if it can't be read."""
+    return sorted(
+        name.decode()
+        for lists in _parts(record, _LISTS_TAG)
+        for entry in _parts(lists, _FIRST_TAG)
+        for name in _parts(entry, _FIRST_TAG)
+    )
+
+
 def lists_words(record: Any) -> str:
     """Return which feature lists a record has, for messages; '' if it can't be read."""
     try:
-        names = sorted(
-            name.decode()
-            for lists in _parts(bytes(record), _LISTS_TAG)
-            for entry in _parts(lists, _FIRST_TAG)
-            for name in _parts(entry, _FIRST_TAG)
-        )
+        names = list_names(bytes(record))
     except ValueError:  # It is cut off, or a name is no UTF-8.
         return ""
     if not names:

@@ -27,7 +27,8 @@ from penstock.io.sizes import GAP_NBYTES, PIECE_NBYTES
 from penstock.memory import allocate_plain, format_nbytes
 from penstock.sources.reading.open_files import ROOM_NBYTES, check_file, page_cache_of, reader_of
 from penstock.sources.reading.read_blocks import block_rows, grain_words
-from penstock.sources.tfrecord.codec import infer_features
+from penstock.sources.tfrecord.absent import check_present
+from penstock.sources.tfrecord.codec import infer_features, named_features
 from penstock.sources.tfrecord.compression import compression_of
 from penstock.sources.tfrecord.feature_lists import has_lists
 from penstock.sources.tfrecord.features import Feature
@@ -66,6 +67,8 @@ def open_tfrecord(
     sample = Sample(files, verify=verify)
     if features is None and not raw:
         features = inferred(files, sample)
+    elif features is not None:
+        check_present(named_features(features), sample.some(), str(files.locations[0]))
     records = Records(features, verify=verify)
     records.measure(sample.some())
     if files.is_packed or not index:
