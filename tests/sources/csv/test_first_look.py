@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,49 @@ def test_a_file_that_begins_with_a_blank_line_is_named_so(tmp_path: Path) -> Non
     (tmp_path / "a.csv").write_text("\na,b\n1,2\n")
     with pytest.raises(DataError, match=r"line 1 is blank.*Remove the blank lines"):
         ps.from_files(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("line", ["sep=;", "sep=,", '"sep=;"', "SEP=\t", "\ufeffsep=|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_first_line_that_tells_spreadsheets_the_separator_is_named_so(
+    tmp_path: Path, line: str, end: str
+) -> None:
+    text = f"{line}{end}a;b{end}1;2{end}"
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("a.csv", "b.csv.gz"):
+        with pytest.raises(DataError, match=r"line 1 tells the separator.*Remove this line"):
+            ps.from_files(tmp_path / name)
+    (tmp_path / "c.csv").write_text("sep=a,b\n1,2\n")
+    assert list(run(ps.from_files(tmp_path / "c.csv"))[0]) == ["sep=a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "own", "text"),
+    [
+        ("a.csv", ";", ",", "a,b,c\n1,2,3\n"),
+        ("a.tsv", None, ",", "a,b,c\n1,2,3\n"),
+        ("a.tsv", None, ";", "a;b;c\n1;2;3\n"),
+        ("a.csv", ",", "\t", "a\tb\tc\n1\t2\t3\n"),
+    ],
+)
+def test_one_column_that_is_several_by_another_separator_is_warned_of(
+    tmp_path: Path, name: str, separator: str | None, own: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    words = rf"there is one column, .*; separator={re.escape(repr(own))} would find 3"
+    with pytest.warns(PenstockWarning, match=words) as told:
+        ps.from_files(tmp_path / name, separator=separator)
+    assert len(told) == 1
+    assert len(ps.from_files(tmp_path / name, separator=own).spec) == 3
+
+
+def test_one_column_with_a_separator_in_its_name_alone_is_not_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"age, in years"\n1\n2\n')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(ps.from_files(tmp_path / "a.csv").spec) == ["age, in years"]
+        assert list(ps.from_files(tmp_path / "a.csv", separator=";").spec) == ["age, in years"]
 
 
 def test_text_in_another_encoding_is_named_with_the_command(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def fit_arrays(
     validation_split: float = 0.0,
     validation_seed: int | None = None,
     validation_data: Any = None,
+    validation_batch_size: int | None = None,
     memory: int | str | None = None,
     device_memory: int | str | None = None,
     **fit_arguments: Any,
@@ -44,6 +45,7 @@ def fit_arrays(
         validation_split: The share of rows, the last ones, that is set aside before shuffling, without a copy.
         validation_seed: With one, these are random rows instead of the last, as `ds.split` picks them.
         validation_data: (x, y) or (x, y, sample_weight) to validate on.
+        validation_batch_size: The rows of a batch that is validated on; by default `batch_size`.
         memory: The budget beyond the arrays, in bytes or like "512MB"; by default half of what is free.
         device_memory: Training data that fits it is copied to the device once; so is validation data that
             fits what is left of it.
@@ -86,7 +88,8 @@ def fit_arrays(
     feed = _feed(rows, batch_size, memory, device_memory)
     if held_out is not None:
         left = None if device_memory is None else feed.residency.left_nbytes
-        fit_arguments["validation_data"] = _feed(held_out, batch_size, memory, left)
+        size = batch_size if validation_batch_size is None else validation_batch_size
+        fit_arguments["validation_data"] = _feed(held_out, size, memory, left)
     return model.fit(feed, **fit_arguments)
 
 

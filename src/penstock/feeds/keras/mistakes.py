@@ -5,6 +5,7 @@ from typing import Any
 from penstock.core.fingerprint import walk
 from penstock.core.nest import field_names, flatten
 from penstock.core.rows import Node
+from penstock.core.spec import ArraySpec
 from penstock.errors import warn_user
 from penstock.feeds.keras.calls import model_of
 from penstock.feeds.keras.preparing import parts_spec
@@ -15,15 +16,21 @@ _LABELS = {"y", "label", "labels", "target", "targets", "class", "classes", "out
 
 
 def check_labels(node: Node) -> None:
-    """Raise when `fit` or `evaluate` has a loss that compares with labels, and batches have none."""
+    """Raise when `fit` or `evaluate` has a loss that compares with labels, and batches have none, or text."""
     spec = parts_spec(node)
-    if isinstance(spec, tuple) and len(spec) > 1:
+    labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    if labels is not None and not (isinstance(labels, ArraySpec) and _is_text(labels)):
         return
     model = model_of("fit", "evaluate")
     if model is None or getattr(model, "_compile_loss", None) is None:
         return
     if any(_is_own(model, name) for name in ("train_step", "test_step", "compute_loss")):
         return  # It may know where its labels are.
+    if labels is not None:
+        raise TypeError(
+            f"the loss of this model needs labels that are numbers, and those of this dataset are {labels}.\n"
+            "  right: names = sorted(set(all_labels)), then ds.map(lambda x, y: (x, names.index(y))) before batch"
+        )
     names = field_names(flatten(spec)[1]) if isinstance(spec, dict) else []
     if len(names) > 1:
         names.sort(key=lambda name: name.rpartition(".")[2].lower() in _LABELS)
@@ -42,6 +49,10 @@ def check_labels(node: Node) -> None:
         f"the loss of this model needs labels, and batches have none: {spec}.\n"
         "  wrong: ps.from_arrays(x)\n  right: ps.from_arrays((x, y))"
     )
+
+
+def _is_text(spec: ArraySpec) -> bool:
+    return spec.is_text or spec.numpy_dtype.kind in "US"
 
 
 def _pair(names: list[str]) -> str:

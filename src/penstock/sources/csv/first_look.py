@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import operator
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,10 +31,12 @@ from penstock.sources.csv.cells import (
 from penstock.sources.csv.flow import CsvFlow
 from penstock.sources.csv.rows import CsvRows
 from penstock.sources.csv.separators import (
+    SEPARATORS,
     check_decimal,
     check_separator,
     found_separator,
     is_between_cells,
+    num_cells,
 )
 from penstock.sources.csv.table import Table
 from penstock.sources.reading.file_rows import chosen_fields
@@ -43,6 +46,7 @@ from penstock.sources.reading.times import check_unit
 
 _SEPARATOR_NBYTES = 1 << 16  # Of the beginning of a file, in which its separator is found.
 _GZIP = b"\x1f\x8b"
+_TOLD = re.compile(r'"?sep=[^\w\s"]"?[\r\n]|"?sep=\t"?[\r\n]', re.IGNORECASE)
 _NAMES_SHOWN = 3
 _COLUMNS_SHOWN = 20
 _LEAST_NBYTES = 1 << 20  # That the first line may have in any case.
@@ -63,7 +67,8 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | Cs
     rows = _first_rows(table, first, file, request)
     places = {name: column for column, name in enumerate(table.columns)}
     cells_of = [[row[places[name]] for row in rows] for name in names]
-    if request.decimal is None and table.delimiter != ",":
+    is_one = _warn_of_separator(table, first, file)
+    if not is_one and request.decimal is None and table.delimiter != ",":
         _warn_of_commas(
             [
                 name
@@ -128,6 +133,23 @@ def _warn_of_commas(names: Sequence[str], file: str) -> None:
             f"{file}: the numbers of column {shown} have commas, and are read as text; decimal=',' reads them as "
             "numbers with decimal commas, and decimal='.' leaves them text without this warning."
         )
+
+
+def _warn_of_separator(table: Table, piece: Piece, file: str) -> bool:
+    """Warn if the only column of a file is several, by another separator than the one that was given."""
+    name = table.columns[0]
+    if len(table.columns) > 1 or not any(one in name for one in SEPARATORS):
+        return False
+    text = piece.data[:_SEPARATOR_NBYTES].decode("utf-8", "replace")
+    is_whole = len(piece.data) <= _SEPARATOR_NBYTES
+    own = found_separator(text, is_whole=is_whole)
+    number = 0 if own == table.delimiter else num_cells(text, own, is_whole=is_whole)
+    if number:
+        warn_user(
+            f"{file}: {table.delimiter!r} is the separator, and there is one column, {name!r:.80}; separator={own!r} "
+            f"would find {number}."
+        )
+    return bool(number)
 
 
 def _warn_of_numbers(columns: Sequence[str], rows: Sequence[Sequence[str]], file: str) -> None:
@@ -277,6 +299,13 @@ def _first_piece(location: Location, dialect: Dialect) -> Piece:
 def _table(piece: Piece, delimiter: str, file: str, *, skip: bool) -> Table:
     # Under `skip` a line that is not UTF-8 is skipped later: the file may still have a header.
     text = piece.data.decode("utf-8", "replace") if skip else _text(piece, file)
+    told = _TOLD.match(text)
+    if told is not None:
+        raise DataError(
+            f"line {piece.line} tells the separator, {told[0].strip()!r}, which spreadsheets alone understand",
+            file=file,
+            cure="Remove this line: the separator is found without it.",
+        )
     head = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     numbers = [is_number(cell) or (delimiter != "," and has_decimal_comma(cell)) for cell in head]
     if any(numbers) and all(map(operator.or_, numbers, map(is_missing, head))):

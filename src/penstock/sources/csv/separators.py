@@ -55,6 +55,16 @@ def is_between_cells(text: str, decimal: str) -> bool:
     return decimal in first and not any(one in first for one in SEPARATORS if one != decimal)
 
 
+def num_cells(text: str, separator: str, *, is_whole: bool) -> int:
+    r"""Return how many cells each of the first rows of a file that begins with `text` has; 0 if they differ.
+
+    >>> [num_cells(text, ",", is_whole=True) for text in ("a,b", "a,b\n1", "one")]
+    [2, 0, 0]
+    """
+    share, number = _score(text, separator, is_whole=is_whole)
+    return number if share == 1 else 0
+
+
 def _rows(text: str, separator: str) -> list[list[str]]:
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
@@ -68,12 +78,12 @@ def _score(text: str, separator: str, *, is_whole: bool) -> tuple[float, int]:
     rows = _rows(text, separator)
     if len(rows) > 1 and (not is_whole or len(rows) > _NUM_ROWS):
         rows.pop()  # It may be cut.
-    num_cells = len(rows[0]) if rows else 0
-    if num_cells < 2:
+    number = len(rows[0]) if rows else 0
+    if number < 2:
         return -1.0, 0
     # A quote that is left over tells that a quoted cell was cut.
-    good = [row for row in rows if len(row) == num_cells and not any(c.count('"') % 2 for c in row)]
-    return len(good) / len(rows), num_cells
+    good = [row for row in rows if len(row) == number and not any(c.count('"') % 2 for c in row)]
+    return len(good) / len(rows), number
 
 
 def _is_between_decimals(text: str) -> bool:

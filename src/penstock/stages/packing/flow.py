@@ -124,7 +124,7 @@ class PackedFlow(StageFlow):
             raise SpecMismatchError(
                 f"{self.describe()}: {self._where(int(numbers[at]), context)} has {int(lengths[at])} values, which "
                 f"don't fit into {how.length}."
-                f'  Say what becomes of such rows: long="split" or long="truncate".'
+                f' Say what becomes of such rows: long="split" or long="truncate".'
             )
         pieces = cut(numbers, lengths, used, how.length)
         return fitted(pieces, bins, how.length, how.bins)

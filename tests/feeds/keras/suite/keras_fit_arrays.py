@@ -48,6 +48,24 @@ def test_fit_arrays_validates_on_random_rows_by_choice(data):
         ps.fit_arrays(make_model(), x[:1], y[:1], validation_split=0.25, validation_seed=3)
 
 
+@pytest.mark.parametrize("held_out", [{"validation_split": 0.25}, {"validation_data": True}])
+def test_fit_arrays_validates_in_batches_of_their_own_size(data, held_out):
+    x, y = data
+    if "validation_data" in held_out:
+        held_out = {"validation_data": (x, y)}
+    sizes = []
+
+    class Sizes(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            sizes.append(batch)
+
+    options = {"shuffle": False, "verbose": 0, "validation_batch_size": 25, **held_out}
+    expected = light_model().fit(x, y, **options)
+    found = ps.fit_arrays(light_model(), x, y, callbacks=[Sizes()], **options)
+    assert found.history == expected.history
+    assert len(sizes) == len(held_out.get("validation_data", ([0] * 50,))[0]) // 25
+
+
 def test_fit_arrays_takes_a_list_of_numbers(data):
     x, y = data
     options = {"shuffle": False, "epochs": 1, "verbose": 0}

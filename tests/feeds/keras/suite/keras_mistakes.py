@@ -92,6 +92,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"needs labels, and batches have none.*\n.*\n.*from_arrays\(\(x, y\)\)",
     ),
+    "labels that are text": (
+        lambda: light_model().fit(ps.from_arrays((X, ["a"] * len(X))).batch(8).to_keras()),
+        TypeError,
+        r"(needs labels that are numbers, and those(.|\n)*map|has numbers only.*map)",
+    ),
+    "labels that are an array of text": (
+        lambda: ps.fit_arrays(light_model(), X, np.array(["a"] * len(X))),
+        TypeError,
+        r"(needs labels that are numbers, and those(.|\n)*map|has numbers only.*map)",
+    ),
     "a list of inputs": (
         lambda: ps.from_arrays(([X, X], Y)),
         ps.LengthError,
