@@ -266,6 +266,10 @@ def test_tf_keras_says_what_it_takes(tf_keras):
     model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     ds = dataset().map(lambda x, n: (x, n * np.float32(0.01)))
+    with pytest.raises(
+        TypeError, match=r"fit_arrays is for models of Keras 3.*\n  right: model\.fit\(.*to_tf"
+    ):
+        ps.fit_arrays(model, np.zeros((4, 2)), np.zeros(4))
     wrong = [ds, ds.to_keras()]
     for data in wrong:
         with pytest.raises(

@@ -51,6 +51,7 @@ def fit_arrays(
             fits what is left of it.
         fit_arguments: What else `Model.fit` takes: `epochs`, `callbacks`, ...
     """
+    _check_model(model)
     if not 0 <= validation_split < 1:
         raise ValueError(
             f"validation_split must be at least 0 and less than 1, got {validation_split}."
@@ -91,6 +92,20 @@ def fit_arrays(
         size = batch_size if validation_batch_size is None else validation_batch_size
         fit_arguments["validation_data"] = _feed(held_out, size, memory, left)
     return model.fit(feed, **fit_arguments)
+
+
+def _check_model(model: Any) -> None:
+    """Raise for what is no model of Keras 3: another argument, or a model that takes no feed of `to_keras()`."""
+    packages = {each.__module__.partition(".")[0] for each in type(model).__mro__}
+    if "tf_keras" in packages:
+        raise TypeError(
+            "fit_arrays is for models of Keras 3, and this one is of tf_keras (Keras 2).\n"
+            "  right: model.fit(ps.from_arrays((x, y)).shuffle(seed=0).batch(32).to_tf())"
+        )
+    if not callable(getattr(model, "fit", None)):
+        raise TypeError(
+            f"fit_arrays takes a compiled Keras model first, got {type(model).__name__}: ps.fit_arrays(model, x, y)."
+        )
 
 
 def _rows(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> Dataset:

@@ -102,6 +102,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         r"(needs labels that are numbers, and those(.|\n)*map|has numbers only.*map)",
     ),
+    "arrays before the model": (
+        lambda: ps.fit_arrays(X, Y, light_model()),
+        TypeError,
+        r"takes a compiled Keras model first, got ndarray: ps\.fit_arrays\(model, x, y\)",
+    ),
     "a list of inputs": (
         lambda: ps.from_arrays(([X, X], Y)),
         ps.LengthError,
