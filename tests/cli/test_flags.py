@@ -14,6 +14,11 @@ from penstock.cli.flags import flag_words, one_line
         ("skip such records with on_error='skip'.", "skip such records with --skip-bad."),
         ("from_files(..., verify=False) reads it as it is.", "--no-verify reads it as it is."),
         ("give them one size: size=(3, 4).", "give them one size: --size 3,4."),
+        ("a list. Write ps.SequenceFeature for it.", "a list. Give --feature 'NAME=sequence:float32[3]'."),
+        (
+            "Write ps.FixedFeature or ps.VarFeature for it.",
+            "Give --feature NAME=int64, or NAME=int64[?].",
+        ),
         ("Give features={...}, or raw=True for bytes.", "Say what is in them: --feature NAME=int64; or --raw."),
         ("Write from_tfrecord(..., index=False) to read", "Give --no-index to read"),
         ("a larger window: .shuffle(window='1GB')", "a larger window: --window 1GB"),

@@ -69,3 +69,20 @@ def test_what_comes_before_the_damage_is_read(tmp_path: Path) -> None:
     assert len(found) > 100_000
     assert data.startswith(found)
     assert found.endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"a,b\n1,2\n", r"is not packed by gzip.*give it the name 'a\.csv', or pack it"),
+        (b"BZh91AY", r"is not packed by gzip"),
+        (b"\x1f\x8b\x08\x00", "its GZIP data is"),
+        (b"a", "its GZIP data is"),
+    ],
+)
+def test_a_file_that_is_not_packed_is_named_so(tmp_path: Path, data: bytes, words: str) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(data)
+    (location,) = expand(path)
+    with open_text(location) as reader, pytest.raises(DataError, match=words):
+        read_some(reader, 0, 10)

@@ -47,6 +47,8 @@ _WORDS: "tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]" = (
     (r"from_files\(\.\.\., size=\((\d+), (\d+)\)\)", r"--size \1,\2"),
     (r"\bsize=\((\d+), (\d+)\)", r"--size \1,\2"),
     (r"\bfeatures=\{'(\w+)': ps\.SequenceFeature.*?\.\.\.\}", r"--feature 'NAME=sequence:float32[3]'"),
+    (r"\bWrite ps\.SequenceFeature for it", "Give --feature 'NAME=sequence:float32[3]'"),
+    (r"\bWrite ps\.FixedFeature or ps\.VarFeature for it", "Give --feature NAME=int64, or NAME=int64[?]"),
     (r"\bGive features=\{\.\.\.\}, or raw=True(?: for bytes)?", "Say what is in them: --feature NAME=int64; or --raw"),
     (r"\bfeatures=\{\.\.\.\}", "--feature NAME=int64"),
     (r"\braw=True", "--raw"),

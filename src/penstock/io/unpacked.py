@@ -16,6 +16,7 @@ _MARK_NBYTES = 4 << 20
 _NUM_MARKS = 18
 UNPACKING_NBYTES = INFLATING_NBYTES + 3 * OUTPUT_NBYTES + _NUM_MARKS * STATE_NBYTES
 """The bytes that reading a packed file takes, besides what is asked for."""
+_GZIP = b"\x1f\x8b"  # What packed files begin with.
 _CURE = "Compare it with its original: gzip -t tests it."
 
 
@@ -85,7 +86,7 @@ class UnpackedReader(Closing):
         try:
             count = self._source.fill(buffer)
         except DataError as error:
-            self._error = error
+            self._error = error if held else _of_plain(self._source.reader) or error
             return b""
         if not count:
             self.size = held
@@ -111,3 +112,16 @@ class UnpackedReader(Closing):
     def close(self) -> None:
         """Close the file."""
         self._source.close()
+
+
+def _of_plain(reader: Reader) -> DataError | None:
+    """Return the error of a file that is not packed at all; None if it is, or is cut off before that can be told."""
+    start = read_bytes(reader, 0, min(len(_GZIP), reader.size))
+    if len(start) < len(_GZIP) or start == _GZIP:
+        return None
+    name = reader.location.name
+    return DataError(
+        "is not packed by gzip, which its name says",
+        file=str(reader.location),
+        cure=f"A browser may have unpacked it: give it the name {name.removesuffix('.gz')!r}, or pack it.",
+    )

@@ -514,5 +514,5 @@ def test_a_packed_file_without_the_name_of_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.csv: is packed by gzip.*\.csv\.gz"):
         ps.from_files(tmp_path / "a.csv")
     (tmp_path / "a.csv.gz").write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(DataError, match=r"a\.csv\.gz.*its GZIP data is damaged"):
+    with pytest.raises(DataError, match=r"a\.csv\.gz.*is not packed by gzip"):
         ps.from_files(tmp_path / "a.csv.gz")
