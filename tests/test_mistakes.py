@@ -21,6 +21,16 @@ def batches() -> Iterator[Any]:
     yield X[:4], Y[:4]
 
 
+def yields(x: Any, y: Any) -> Iterator[Any]:
+    """Yield from a function of map."""
+    yield x, y
+
+
+async def waits(x: Any, y: Any) -> Any:
+    """Return a coroutine from a function of map."""
+    return x, y
+
+
 ROW = (ps.ArraySpec((3,), "float32"), ps.ArraySpec((), "int64"))
 
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -160,6 +170,8 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         "whose parts come as 2 arguments",
     ),
     "a list of fields": (lambda: PAIR.map(lambda x, y: [x, y]), "return a tuple: return a, b"),
+    "yield in a map": (lambda: PAIR.map(yields), "got generator.* is one for flat_map"),
+    "an async map": (lambda: PAIR.map(waits), "got coroutine.* can't be async: return the value"),
     "nothing returned": (lambda: PAIR.map(lambda x, y: None), "forget to return something"),
     "an option misspelt": (lambda: PAIR.with_options(mem="1GB"), r"did you mean memory\?"),
     "tf.data's name of a maker": (lambda: ps.from_tensor_slices((X, Y)), r"write ps.from_arrays"),

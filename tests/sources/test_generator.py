@@ -98,6 +98,19 @@ def test_a_generator_object_that_can_be_read_once_is_refused_with_the_cure():
         ps.from_generator(pairs()(), PAIR)
 
 
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, "must return an iterator over rows, got NoneType; does it lack a yield"),
+        (3, "must return an iterator over rows, got int; yield its rows"),
+    ],
+)
+def test_a_function_that_returns_no_iterator_is_told_what_is_missing(result, words):
+    ds = ps.from_generator(lambda: result, ps.ArraySpec((), "int64"))
+    with pytest.raises(ps.FunctionError, match=words):
+        list(ds)
+
+
 def test_an_iterable_object_is_started_anew_each_epoch():
     ds = ps.from_generator([(np.zeros(3, "float32"), n) for n in range(4)], PAIR)
     assert labels(ds) == labels(ds) == [0, 1, 2, 3]

@@ -141,7 +141,7 @@ class GeneratorFlow(Flow):
     def _start(self, saved: Any) -> Any:
         source = self.function.function
         try:
-            rows = iter(source())
+            rows: Any = iter(_iterable(source()))
             if saved is not None:
                 rows.restore(saved)
         except Exception as error:
@@ -309,6 +309,14 @@ class _Filler:
         if not shape or not self.flow.fields[place].spec.admits(shape[1:]):
             return ""
         return f' If it yields batches (this one of {shape[0]} rows), give rows_per_item="many".'
+
+
+def _iterable(rows: Any) -> Iterable[Any]:
+    """Return what a function returned, if it can be iterated over; without its `yield` a generator returns None."""
+    if not hasattr(rows, "__iter__") and not hasattr(rows, "__getitem__"):
+        cure = "does it lack a yield?" if rows is None else "yield its rows."
+        raise TypeError(f"it must return an iterator over rows, got {type(rows).__name__}; {cure}")
+    return rows  # type: ignore[no-any-return]  # What Python can iterate over.
 
 
 def _nbytes(value: Any) -> int:

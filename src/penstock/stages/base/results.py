@@ -1,5 +1,6 @@
 """The results of functions: checked against their spec, and put into a block."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -228,6 +229,11 @@ def no_field_hint(value: Any) -> str:
         return " Did it forget to return something?"
     if isinstance(value, list):
         return " A list is one field; for several, return a tuple: return a, b."
+    if inspect.isgenerator(value):
+        return " A function that yields rows is one for flat_map."
+    if inspect.iscoroutine(value):
+        value.close()  # Else Python warns that nobody awaited it.
+        return " Functions can't be async: return the value itself."
     return ""
 
 
