@@ -19,6 +19,7 @@ void bind_array_memory(nanobind::module_& m);
 void bind_lzf(nanobind::module_& m);
 void bind_resize(nanobind::module_& m);
 void bind_png(nanobind::module_& m);
+void bind_jpeg(nanobind::module_& m);
 void bind_array_table(nanobind::module_& m);
 void bind_inflate(nanobind::module_& m);
 void bind_hdf5_filters(nanobind::module_& m);
@@ -50,6 +51,7 @@ NB_MODULE(_native, m) {
   penstock::bind_lzf(m);
   penstock::bind_resize(m);
   penstock::bind_png(m);
+  penstock::bind_jpeg(m);
   penstock::bind_array_table(m);
   penstock::bind_inflate(m);
   penstock::bind_hdf5_filters(m);

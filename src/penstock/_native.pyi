@@ -674,6 +674,18 @@ def resize(
 def rows_to_resize(rows: int, height: float, at: int, count: int, out_rows: int) -> tuple[int, int]:
     """Return which rows of an image the new rows from `at` on are made of: the first, and the end."""
 
+def decode_jpeg(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> bool:
+    """Fill `out`, (height, width, 3), with the pixels of a JPEG; return False if that is left to others.
+
+    It reads plain ones: grey or YCbCr, 8 bits, in one scan, of which brightness is as fine as colours, or twice as
+    fine across, or across and down, with nothing wrong in them. The pixels are those of libjpeg-turbo. Of all else,
+    and of an image of other sides, parts of `out` may be filled. Takes as many bytes as `data` has, and 112 for each
+    pixel across.
+
+    Raises:
+        ValueError: An argument has the wrong type, shape or layout.
+    """
+
 def undo_png_filters(rows: npt.NDArray[np.uint8], pixel_nbytes: int) -> None:
     """Undo the filters of the rows of a PNG, in place: the first byte of each says which it has.
 

@@ -12,8 +12,9 @@ HEAD_NBYTES = 64 << 20
 RULES = "as stored, 8 bits, triangle"
 """What the pixels of a file are. It is in the fingerprint, and changes with them: older states are refused then.
 
-The decoder follows from the format: `jpeg.py` says which JPEG libjpeg-turbo decodes, `png.py` which PNG native code
-unpacks (to the pixels that Pillow has), and Pillow decodes all else.
+The decoder follows from the format: `jpeg.py` says which JPEG native code decodes (to the pixels that libjpeg-turbo
+has) and which libjpeg-turbo, `png.py` which PNG native code unpacks (to the pixels that Pillow has), and Pillow decodes
+all else.
 Pixels are as they are stored: what EXIF says of turning them is not followed, in any format. Of pixels of more than 8
 bits the high 8 are taken. Grey, palettes and CMYK become RGB as Pillow has it, and transparency is left out. A size is
 reached by weights that form a triangle as wide as what a new pixel stands for (`src/native/resize.cpp`), so that no old

@@ -60,9 +60,9 @@ class PngPicture(WholeFilePicture):
         self.nbytes = 2 * reader.size + taken + self.result_nbytes()
 
     @staticmethod
-    def header_of(reader: Reader, first: bytes) -> PngHeader | None:  # noqa: ARG004  # Long ones are Pillow's.
+    def header_of(reader: Reader, first: bytearray) -> PngHeader | None:  # noqa: ARG004  # Long ones are Pillow's.
         """Return what the header says; None if it is no plain PNG."""
-        return png_header(first)
+        return png_header(bytes(first))
 
     def decode(self, out: Array) -> None:
         """Fill `out` with the pixels."""

@@ -48,7 +48,7 @@ class WholeFilePicture(Picture):
         try:
             first = bytearray(min(reader.size, _FIRST_NBYTES))
             reader.read_into(first, 0)
-            header = cls.header_of(reader, bytes(first))
+            header = cls.header_of(reader, first)
             if header is not None:
                 return cls(reader, first, header, size, verify=verify)
         except BaseException:
@@ -59,7 +59,7 @@ class WholeFilePicture(Picture):
 
     @staticmethod
     @abstractmethod
-    def header_of(reader: Reader, first: bytes) -> Any:
+    def header_of(reader: Reader, first: bytearray) -> Any:
         """Return what the header says; None if it is no plain image of this format."""
 
     def close(self) -> None:
