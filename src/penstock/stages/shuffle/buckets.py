@@ -67,12 +67,24 @@ class Buckets:
     def window(self, number: int) -> ShuffleWindow:
         """Return one bucket, with the place in it of the row at each position."""
         start = self.start_of(number) + self.residue
-        positions = np.arange(start, self.start_of(number + 1), self.modulus)
-        # No two rows are equal: the default kind of sort, which is ten times as fast, gives the same as a stable one.
-        by_row = np.argsort(self.order.rows(positions))
-        table = np.empty(len(positions), np.int64)
-        table[by_row] = np.arange(len(positions))
-        return ShuffleWindow(start, np.empty(0, np.int64), table, len(table), self.modulus)
+        positions = range(start, self.start_of(number + 1), self.modulus)
+
+        def make_table() -> Index:
+            # No two rows are equal: the default kind of sort, ten times as fast, gives the same as a stable one.
+            by_row = np.argsort(self.order.rows(np.arange(start, positions.stop, self.modulus)))
+            table = np.empty(len(positions), np.int64)
+            table[by_row] = np.arange(len(positions))
+            return table
+
+        size = len(positions)
+        return ShuffleWindow(
+            start,
+            np.empty(0, np.int64),
+            make_table,
+            num_positions=size,
+            num_rows=size,
+            step=self.modulus,
+        )
 
 
 class Records:

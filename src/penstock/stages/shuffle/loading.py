@@ -448,6 +448,9 @@ class Windows:
             part = block.span(rows.start - first, rows.stop - first)
             if len(shares) > 1:
                 part = part.part(columns.start, columns.stop)
+            if rows.start == 0:
+                # It takes as long as some pieces of rows, which other threads load meanwhile.
+                _ = window.table
             if is_ordered:
                 stored = part.beside(context.allocate)
                 self.node.load(window, rows, columns, stored, context)

@@ -12,8 +12,10 @@ full, and a block that is not full. Its lanes are as even as can be, and so two 
 It is a closed form: the row at any position is found without going through those before it.
 """
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -28,30 +30,56 @@ _EVEN = 0.75  # The smallest window has at least this share of the rows of the l
 _SPREAD = 100  # Rows over which the mixing is judged: about a batch.
 
 
-@dataclass(frozen=True, slots=True)
 class ShuffleWindow:
-    """One window: its blocks, and the row of it that stands at each position."""
+    """One window: its blocks, and the row of it that stands at each position.
 
-    start: int
-    """The first position that it has."""
-    blocks: Index
-    """The numbers of its blocks, lowest first: the order in which they are read and stored."""
-    table: Index
-    """For each position, the row to take, counted through the blocks as they are stored."""
-    num_rows: int
-    """How many rows it stores: as many as it has positions, or a few more if they are one rank's."""
-    step: int = 1
-    """How far apart its positions are: the other ones are those of other ranks."""
+    Which row that is is found out when it is first asked for, by one thread: others read the blocks meanwhile.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        blocks: Index,
+        make_table: Callable[[], Index],
+        *,
+        num_positions: int,
+        num_rows: int,
+        step: int = 1,
+    ) -> None:
+        """Describe a window, of which `make_table` returns the row for each position."""
+        self.start = start
+        """The first position that it has."""
+        self.blocks = blocks
+        """The numbers of its blocks, lowest first: the order in which they are read and stored."""
+        self.num_positions = num_positions
+        self.num_rows = num_rows
+        """How many rows it stores: as many as it has positions, or a few more if they are one rank's."""
+        self.step = step
+        """How far apart its positions are: the other ones are those of other ranks."""
+        self._make_table: Callable[[], Index] | None = make_table
+        self._table: Index | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def table(self) -> Index:
+        """For each position, the row to take, counted through the blocks as they are stored."""
+        if self._table is None:
+            with self._lock:
+                if self._make_table is not None:
+                    self._table = self._make_table()
+                    self._make_table = None
+        assert self._table is not None
+        return self._table
 
     @property
     def stop(self) -> int:
         """The position after its last one."""
-        return self.start + len(self.table) * self.step
+        return self.start + self.num_positions * self.step
 
     @property
     def is_whole(self) -> bool:
         """Whether it has just the rows of its positions, none of which another rank has."""
-        return self.step == 1 and len(self.table) == self.num_rows
+        return self.step == 1 and self.num_positions == self.num_rows
 
     def stored(self, positions: RowSet) -> Index:
         """Return the rows that stand at some positions, counted through the blocks as they are stored."""
@@ -206,65 +234,92 @@ class RankOrder:
         parts = [_lanes_of(self.order, one, self.residue, self.modulus) for one in numbers]
         blocks = np.concatenate([part[0] for part in parts])
         # Blocks of several windows are stored by their numbers, too: so they are read in fewer runs.
-        by_number = np.argsort(blocks)
-        places = np.empty_like(blocks)
-        places[by_number] = np.arange(len(blocks))
-        tables, before = [], 0
-        for part, table in parts:
-            stored, offsets = np.divmod(table, size)
-            tables.append(places[stored + before] * size + offsets)
-            before += len(part)
+        by_number, places = _by_number(blocks)
         blocks = blocks[by_number]
         num_rows = len(blocks) * size
         if len(blocks):  # The very last block of all may be short.
             num_rows -= max(0, (int(blocks[-1]) + 1) * size - self.order.num_rows)
+
+        def make_table() -> Index:
+            tables, before = [], 0
+            for part, make in parts:
+                stored, offsets = np.divmod(make(), size)
+                tables.append(places[stored + before] * size + offsets)
+                before += len(part)
+            return np.concatenate(tables)
+
         start = self.start_of(number) + self.residue
-        return ShuffleWindow(start, blocks, np.concatenate(tables), num_rows, self.modulus)
+        return ShuffleWindow(
+            start,
+            blocks,
+            make_table,
+            num_positions=len(range(start, self.start_of(number + 1), self.modulus)),
+            num_rows=num_rows,
+            step=self.modulus,
+        )
 
 
 @lru_cache(maxsize=8)
 def _window(order: WindowOrder, number: int) -> ShuffleWindow:
-    blocks, table = _lanes_of(order, number, 0, 1)
-    return ShuffleWindow(order.start_of(number), blocks, table, len(table))
+    blocks, make_table = _lanes_of(order, number, 0, 1)
+    start, stop = order.start_of(number), order.start_of(number + 1)
+    size = stop - start
+    return ShuffleWindow(start, blocks, make_table, num_positions=size, num_rows=size)
 
 
-def _lanes_of(order: WindowOrder, number: int, residue: int, modulus: int) -> tuple[Index, Index]:
+def _lanes_of(
+    order: WindowOrder, number: int, residue: int, modulus: int
+) -> tuple[Index, Callable[[], Index]]:
     """Return the blocks that positions p of a window with `p % modulus == residue` need, lowest first, and their table.
 
-    The table has, for each of these positions, the row to take, counted through the blocks. `modulus` divides the
-    lanes.
+    The table has, for each of these positions, the row to take, counted through the blocks. It is made when it is
+    called. `modulus` divides the lanes.
     """
     size = order.start_of(number + 1) - order.start_of(number)
+    words = (*order.words, 2, number)
     if order.is_whole:
         blocks = np.arange(-(-order.num_rows // order.block_rows))
-        return _used(
-            blocks, Permutation(size, order.words).rows(np.arange(size)), order, residue, modulus
-        )
+        whole = partial(_whole_table, size, order.words)
+        return _used(blocks, whole, order, residue, modulus)
     blocks = _blocks(order, number)
-    words = (*order.words, 2, number)
     if size % (order.lanes * order.block_rows):
-        by_number = np.argsort(blocks)
-        places = np.empty_like(blocks)
-        places[by_number] = np.arange(len(blocks))
-        table = uneven_lane_orders(size, places, order.block_rows, order.lanes, words)
-        return _used(blocks[by_number], table, order, residue, modulus)
+        by_number, places = _by_number(blocks)
+        uneven = partial(uneven_lane_orders, size, places, order.block_rows, order.lanes, words)
+        return _used(blocks[by_number], uneven, order, residue, modulus)
     mine = blocks.reshape(order.lanes, -1)[residue::modulus].reshape(-1)
-    by_number = np.argsort(mine)
-    places = np.empty_like(mine)
-    places[by_number] = np.arange(len(mine))
-    table = lane_orders(places, order.block_rows, order.lanes, words, first=residue, step=modulus)
-    return mine[by_number], table.reshape(-1)
+    by_number, places = _by_number(mine)
+
+    def make_table() -> Index:
+        table = lane_orders(
+            places, order.block_rows, order.lanes, words, first=residue, step=modulus
+        )
+        return table.reshape(-1)
+
+    return mine[by_number], make_table
+
+
+def _whole_table(size: int, words: tuple[int, ...]) -> Index:
+    return Permutation(size, words).rows(np.arange(size))
+
+
+def _by_number(blocks: Index) -> tuple[Index, Index]:
+    """Return where the lowest block stands, the next, and so on; and for each block, how many are lower."""
+    by_number = np.argsort(blocks)
+    places = np.empty_like(blocks)
+    places[by_number] = np.arange(len(blocks))
+    return by_number, places
 
 
 def _used(
-    blocks: Index, table: Index, order: WindowOrder, residue: int, modulus: int
-) -> tuple[Index, Index]:
-    """Return the blocks that some positions of a table need, and the table of these positions."""
+    blocks: Index, make_table: Callable[[], Index], order: WindowOrder, residue: int, modulus: int
+) -> tuple[Index, Callable[[], Index]]:
+    """Return the blocks that some positions of a table need, and what makes the table of these positions."""
     if modulus == 1:
-        return blocks, table
-    owners, offsets = np.divmod(table[residue::modulus], order.block_rows)
+        return blocks, make_table
+    owners, offsets = np.divmod(make_table()[residue::modulus], order.block_rows)
     used, places = np.unique(owners, return_inverse=True)
-    return blocks[used], places * order.block_rows + offsets
+    table: Index = places * order.block_rows + offsets
+    return blocks[used], lambda: table
 
 
 def _blocks(order: WindowOrder, window: int) -> Index:
