@@ -72,19 +72,21 @@ class Reader(Protocol):
 
 def writable_bytes(buffer: Buffer) -> Bytes:
     """Return `buffer` as a flat array of bytes that shares its memory."""
+    if isinstance(buffer, np.ndarray) and buffer.ndim == 1 and buffer.dtype == _BYTE:
+        if buffer.flags.carray:
+            return buffer  # Most are such, and large reads have thousands.
     array = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
     if not array.flags.writeable or not array.flags.c_contiguous or array.dtype.hasobject:
         raise ValueError(
             "a buffer to read into must be writable, C-contiguous and without Python objects, "
             f"got {array.dtype} with strides {array.strides}, writeable={array.flags.writeable}."
         )
-    if array.dtype == np.uint8 and array.ndim == 1:
-        return array
     # A dtype of width 0 can't be viewed as bytes.
     return array.reshape(-1).view(np.uint8) if array.nbytes else _EMPTY
 
 
-_EMPTY: Bytes = np.empty(0, np.uint8)
+_BYTE = np.dtype(np.uint8)
+_EMPTY: Bytes = np.empty(0, _BYTE)
 
 
 def read_bytes(reader: Reader, offset: int, nbytes: int) -> bytes:

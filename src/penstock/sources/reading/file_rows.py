@@ -138,7 +138,7 @@ class FileRows(SkippableRows):
             _joined([leaf.field for leaf in leaves[name]], counts) for name in names
         )
         self.starts = np.cumsum([0, *counts])
-        self.inner_starts: list[int] = self.starts[1:-1].tolist()
+        self.part_starts: list[int] = self.starts.tolist()
         self.num_rows = int(self.starts[-1])
         self.grains = grains_of([leaves[name] for name in names])
         self.picks = all(leaf.picks for name in names for leaf in leaves[name])
@@ -176,7 +176,7 @@ class FileRows(SkippableRows):
         """Yield each file that has some of the rows, and which of them; None for all."""
         if not len(rows):
             return
-        first, last = (bisect_right(self.inner_starts, row) for row in bounds(rows))
+        first, last = (bisect_right(self.part_starts, row) - 1 for row in bounds(rows))
         if first == last:
             yield first, None
             return
@@ -230,13 +230,13 @@ class FileRows(SkippableRows):
 
     def _cut(self, runs: Runs) -> Iterator[tuple[int, int, int]]:
         """Yield (file, first row in the file, length) for each run; one that spans several files is cut."""
+        starts = self.part_starts
         for start, length in runs:
             stop = start + length
             while start < stop:
-                number = bisect_right(self.inner_starts, start)
-                first = self.inner_starts[number - 1] if number else 0
-                end = min(stop, first + self.parts[number].num_rows)
-                yield number, start - first, end - start
+                number = bisect_right(starts, start) - 1
+                end = min(stop, starts[number + 1])
+                yield number, start - starts[number], end - start
                 start = end
 
     def bad_runs(self, start: int, stop: int, context: Context) -> Iterator[BadRun]:
