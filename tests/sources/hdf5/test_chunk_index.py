@@ -126,3 +126,84 @@ def test_where_the_place_of_chunks_is_not_sure_hdf5_reads_them(
         assert index_of(file["x"]) is None
         assert index_nbytes(file["x"].shape, file["x"].chunks) == 0
     assert_same(run(ps.from_files(tmp_path / "b.h5", "x")), list(NUMBERS))
+
+
+@given(data=st.data())
+def test_stretches_are_the_rows_of_the_chunks_one_after_the_other(data: st.DataObject) -> None:
+    chunk_rows = data.draw(st.integers(1, 5))
+    num_chunks = data.draw(st.integers(1, 9))
+    row_nbytes = data.draw(st.integers(1, 4))
+    nbytes = chunk_rows * row_nbytes
+    num_rows = data.draw(st.integers((num_chunks - 1) * chunk_rows + 1, num_chunks * chunk_rows))
+    # Places in the file, some of which are side by side, and chunks that were never written or are packed.
+    places = data.draw(st.permutations(range(num_chunks)))
+    numbers = [n for n in range(num_chunks) if data.draw(st.integers(0, 9))]
+    sizes = [nbytes if data.draw(st.integers(0, 9)) else nbytes - 1 for _ in numbers]
+    index = chunk_index.ChunkIndex(
+        (chunk_rows,),
+        (num_chunks,),
+        np.array(numbers, np.int64),
+        np.array([100 + places[n] * nbytes for n in numbers], np.int64),
+        np.array(sizes, np.int64),
+        np.zeros(len(numbers), np.int64),
+    )
+    start = data.draw(st.integers(0, num_rows - 1))
+    stop = data.draw(st.integers(start + 1, num_rows))
+    found = index.stretches(start, stop, nbytes)
+    wanted = range(start // chunk_rows, (stop - 1) // chunk_rows + 1)
+    whole = {n for n, size in zip(numbers, sizes, strict=True) if size == nbytes}
+    if not whole.issuperset(wanted):
+        assert found is None
+        return
+    assert found is not None
+    told = [
+        byte
+        for offset, size in zip(*(one.tolist() for one in found), strict=True)
+        for byte in range(offset, offset + size)
+    ]
+    assert told == [
+        100 + places[row // chunk_rows] * nbytes + row % chunk_rows * row_nbytes + byte
+        for row in range(start, stop)
+        for byte in range(row_nbytes)
+    ]
+    assert all(
+        one + size != other
+        for one, size, other in zip(found[0], found[1], found[0][1:], strict=False)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u1", "?", "i8", "f2"])
+@pytest.mark.parametrize(
+    "steps", [(1, 4, 3), (7, 4, 3), (50, 4, 3), (60, 4, 3), (7, 3, 2)], ids=str
+)
+@pytest.mark.parametrize("holes", [False, True])
+def test_chunks_without_filters_are_read_from_where_they_lie(
+    tmp_path: Path, dtype: str, steps: Any, *, holes: bool
+) -> None:
+    values = (np.arange(600) % 251).reshape(50, 4, 3).astype(dtype)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dataset = file.create_dataset(
+            "x",
+            (50, 4, 3),
+            dtype,
+            chunks=steps,
+            maxshape=(None, 4, 3),
+            fillvalue=values.dtype.type(1),
+        )
+        # Not in their order: so chunks that follow each other do not lie so in the file.
+        for start in (30, 0, 40, 10, 20):
+            if not holes or start != 20:
+                dataset[start : start + 10] = values[start : start + 10]
+    if holes:
+        with h5py.File(tmp_path / "a.h5") as file:
+            values = file["x"][:]
+    ds = ps.from_files(tmp_path / "a.h5", "x")
+    assert_same(run(ds), list(values))
+    plain = ps.from_arrays(values)
+    for chain in (
+        lambda one: one.skip(13).take(20),
+        lambda one: one.batch(16),
+        lambda one: one.shard(3, 1),
+        lambda one: one.shuffle(seed=3),
+    ):
+        assert_same(run(chain(ds)), run(chain(plain)))

@@ -61,6 +61,30 @@ class ChunkIndex:
         )
         return [Stored(*where) if is_one else None for is_one, *where in found]
 
+    def stretches(self, start: int, stop: int, nbytes: int) -> tuple[Index, Index] | None:
+        """Return where the rows from `start` to `stop` lie, as offsets and bytes of stretches of the file.
+
+        For chunks of whole rows, each of `nbytes` as it lies in the file; None if one is not, or was never written.
+        """
+        chunk_rows = self.chunks[0]
+        first, last = start // chunk_rows, -(-stop // chunk_rows)
+        at = int(np.searchsorted(self.numbers, first))
+        mine = slice(at, at + last - first)
+        numbers = self.numbers[mine]
+        if len(numbers) != last - first or numbers[-1] != last - 1:
+            return None
+        if bool((self.sizes[mine] != nbytes).any()):
+            return None
+        begins = numbers * chunk_rows
+        ends = np.minimum(begins + chunk_rows, stop)
+        inside = np.maximum(start - begins, 0)
+        row_nbytes = nbytes // chunk_rows
+        offsets = self.offsets[mine] + inside * row_nbytes
+        sizes = (ends - begins - inside) * row_nbytes
+        is_apart = offsets[1:] != offsets[:-1] + sizes[:-1]
+        edges = np.concatenate([[0], np.flatnonzero(is_apart) + 1])
+        return offsets[edges], np.add.reduceat(sizes, edges)
+
 
 def num_chunks(shape: Sequence[int], chunks: Sequence[int]) -> int:
     """Return how many chunks a dataset has, written or not."""

@@ -148,10 +148,33 @@ class Packed:
 
     def read(self, values: Array, start: int) -> None:
         """Fill `values` with the rows from `start` on, of a type that lies in the file as in memory."""
+        if self._read_plain(values, start):
+            return
         everything = list(_corners(self.shape, self.chunks, start, start + len(values)))
         for batch, found in self._in_batches(everything):
             for corner, one in zip(batch, found, strict=True):
                 self._put(values, start, corner, one)
+
+    def _read_plain(self, values: Array, start: int) -> bool:
+        """Read rows straight to their places, if chunks have them as they are in memory; return whether that is so."""
+        if self.filters is not None or self.index is None or self.reader is None:
+            return False
+        if self.chunks[1:] != self.shape[1:] or not values.flags.c_contiguous or not values.nbytes:
+            return False
+        found = self.index.stretches(start, start + len(values), self.nbytes)
+        if found is None:
+            return False
+        room = raw_rows(values, 0)
+        offsets, sizes = found
+        ends = np.cumsum(sizes)
+        places = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+        self.reader.read_ranges(
+            [
+                Range(offset, room[begin:end])
+                for offset, (begin, end) in zip(offsets.tolist(), places, strict=True)
+            ]
+        )
+        return True
 
     def _in_batches(
         self, wanted: list[Corner]
