@@ -1,6 +1,7 @@
 """Plain JPEGs are decoded to the pixels of libjpeg-turbo, or left to it: never to others."""
 
 import io
+import struct
 from functools import cache
 from typing import Any
 
@@ -144,6 +145,38 @@ def test_what_is_unusual_is_left_to_others() -> None:
     # Nothing, and what is no JPEG at all.
     assert decoded(b"", 40, 50) is None
     assert decoded(b"\x89PNG" * 30, 40, 50) is None
+
+
+def adobe(transform: int) -> bytes:
+    body = b"Adobe" + bytes([0, 100, 0, 0, 0, 0, transform])
+    return b"\xff\xee" + struct.pack(">H", len(body) + 2) + body
+
+
+def numbered(data: bytes, numbers: bytes) -> bytes:
+    changed = bytearray(data)
+    frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
+    for place, number in enumerate(numbers):
+        changed[frame + 10 + 3 * place] = changed[scan + 5 + 2 * place] = number
+    return bytes(changed)
+
+
+def test_what_colours_there_are_follows_from_all_that_says_so() -> None:
+    data = packed(40, 50, "RGB", 0)
+    start = data[:2]
+    head_stop = 4 + int.from_bytes(data[4:6], "big")
+    head, rest = data[2:head_stop], data[head_stop:]
+    assert head[4:8] == b"JFIF"
+    for changed, is_decoded in (
+        (start + rest, True),
+        (start + adobe(1) + rest, True),
+        (start + adobe(0) + rest, False),
+        (start + adobe(2) + rest, False),
+        (start + head + adobe(0) + rest, True),
+        (numbered(start + rest, b"RGB"), False),
+        (numbered(start + rest, b"\0\1\2"), False),
+        (numbered(data, b"RGB"), True),
+    ):
+        assert agrees(changed, 40, 50) == is_decoded
 
 
 def test_brightness_that_is_finer_down_alone_is_left_to_others() -> None:
