@@ -72,10 +72,9 @@ class Reader(Protocol):
 
 def writable_bytes(buffer: Buffer) -> Bytes:
     """Return `buffer` as a flat array of bytes that shares its memory."""
-    if isinstance(buffer, np.ndarray) and buffer.ndim == 1 and buffer.dtype == _BYTE:
-        if buffer.flags.carray:
-            return buffer  # Most are such, and large reads have thousands.
     array = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
+    if array.ndim == 1 and array.dtype == _BYTE and array.flags.carray:
+        return array  # Most are such, and large reads have thousands.
     if not array.flags.writeable or not array.flags.c_contiguous or array.dtype.hasobject:
         raise ValueError(
             "a buffer to read into must be writable, C-contiguous and without Python objects, "
