@@ -308,7 +308,8 @@ def zip(*datasets: "Dataset | Mapping[str, Dataset]", strict: bool = True) -> Da
         names = tuple(sorted(named))
         datasets = tuple(named[name] for name in names)
     nodes, options = _joined("zip", datasets, names)
-    return Dataset(zipped(nodes, strict=strict, names=names), options)
+    node = zipped(nodes, strict=strict, names=names)
+    return Dataset(node.with_errors(options.on_error or "raise"), options)
 
 
 @teaching

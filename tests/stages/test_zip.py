@@ -248,3 +248,87 @@ def test_pairs_that_belong_together_or_need_not_are_not_warned_of(make):
 
 
 ALL = rows(X)
+
+
+def _fails_on(number: int, *, is_forward: bool = False) -> ps.Dataset:
+    def picky(x: Any) -> Any:
+        if x == number:
+            raise ValueError("bad")
+        return x
+
+    ds = ps.from_arrays(np.arange(9))
+    spec = ps.ArraySpec((), "int64")
+    return (ds.filter(lambda x: True) if is_forward else ds).map(picky, spec=spec)
+
+
+SKIP: dict[str, Any] = {"on_error": "skip", "max_errors": 5}
+
+
+@pytest.mark.parametrize("is_forward", [False, True])
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b: ps.zip(a, b).with_options(**SKIP),
+        lambda a, b: ps.zip(a.with_options(**SKIP), b.with_options(**SKIP)),
+        lambda a, b: ps.zip(a.with_options(**SKIP), b),
+        lambda a, b: ps.zip({"a": a, "b": b}).with_options(**SKIP).batch(4),
+        lambda a, b: ps.zip(a, b, strict=False).with_options(**SKIP),
+        lambda a, b: ps.zip(a, b).with_options(on_error="raise").with_options(**SKIP).take(3),
+    ],
+)
+def test_a_bad_row_of_an_input_is_never_skipped_alone(join: Any, *, is_forward: bool) -> None:
+    ds = join(_fails_on(2, is_forward=is_forward), _fails_on(4, is_forward=is_forward))
+    with pytest.raises(ps.FunctionError, match="failed on row 2: ValueError: bad") as caught:
+        list(ds)
+    (note,) = (one for one in caught.value.__notes__ if "zipped" in one)
+    assert note.endswith("Zip first, and map behind it: ps.zip(a, b).map(f)")
+    assert note in str(ds.explain())
+
+
+def test_what_is_mapped_behind_a_zip_is_skipped_with_its_partner() -> None:
+    def picky(a: Any, b: Any) -> Any:
+        if a == 2:
+            raise ValueError("bad")
+        return a, b
+
+    plain = ps.from_arrays(np.arange(5))
+    for ds in (
+        ps.zip(plain, plain).map(picky).with_options(**SKIP),
+        ps.zip(plain.with_options(**SKIP), plain).map(picky),
+    ):
+        assert [(int(a), int(b)) for a, b in ds] == [(0, 0), (1, 1), (3, 3), (4, 4)]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_lines_of_files_side_by_side_are_not_skipped_in_one_of_them(
+    tmp_path: Path, ending: str
+) -> None:
+    bad = "x" if ending == "csv" else '{"v": "x"}'
+    for name, place in (("a", 2), ("b", 4)):
+        values = range(6)
+        lines = list(map(str, values)) if ending == "csv" else [f'{{"v": {v}}}' for v in values]
+        lines[place] = bad
+        head = ["v"] if ending == "csv" else []
+        (tmp_path / f"{name}.{ending}").write_text("\n".join([*head, *lines]) + "\n")
+    spec = {"v": ps.ArraySpec((), "int64")}
+    ds = ps.from_files(
+        {"p": tmp_path / f"a.{ending}", "q": tmp_path / f"b.{ending}"}, spec={"p": spec, "q": spec}
+    ).with_options(**SKIP)
+    with pytest.raises(ps.DataError, match=rf"a\.{ending}: line") as caught:
+        list(ds)
+    assert any("zipped" in one for one in caught.value.__notes__)
+
+
+def test_datasets_of_which_files_were_skipped_are_not_zipped(tmp_path: Path) -> None:
+    for name in "xy":
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            np.save(tmp_path / name / f"{number}.npy", np.arange(3) + 3 * number)
+    (tmp_path / "x" / "1.npy").write_bytes(b"bad")
+    (tmp_path / "y" / "2.npy").write_bytes(b"bad")
+    x, y = (ps.from_files(tmp_path / name / "*.npy", on_error="skip") for name in "xy")
+    with pytest.raises(ValueError, match=r"files were skipped: of input 0 1 of them.*1\.npy"):
+        ps.zip(x, y)
+    assert len(ps.zip(x, y, strict=False)) == 6
+    # What comes of one dataset is skipped alike.
+    assert [(int(a), int(b)) for a, b in ps.zip(x.map(lambda a: -a), x)][3:5] == [(-6, 6), (-7, 7)]

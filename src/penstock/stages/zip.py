@@ -1,5 +1,7 @@
 """zip: rows of several datasets side by side."""
 
+import contextlib
+import copy
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -12,13 +14,17 @@ from penstock.core.residues import Residue
 from penstock.core.route import Route, beside
 from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, Runs
 from penstock.core.state import cursor_parts
-from penstock.errors import LengthError
+from penstock.errors import DataError, FunctionError, LengthError
 from penstock.stages.base.combining import Puller, over
 from penstock.stages.base.segment import as_flow
 
 
 def zipped(nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None = None) -> Node:
-    """Return rows that are tuples of one row of each input; with names, in their alphabetical order, dicts."""
+    """Return rows that are tuples of one row of each input; with names, in their alphabetical order, dicts.
+
+    An input never skips bad rows: those after it would stand beside the rows of others.
+    """
+    nodes = [node.with_errors("raise") for node in nodes]
     lengths = [node.num_rows for node in nodes]
     known = [length for length in lengths if length is not None]
     if strict and len(set(known)) > 1:
@@ -30,6 +36,8 @@ def zipped(nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None
             "  to stop at the shortest: ps.zip(a, b, strict=False)"
         )
     _check_orders(nodes)
+    if strict:
+        _check_files(nodes)
     if len(known) == len(lengths) and all(isinstance(node, Rows) for node in nodes):
         rows = [node for node in nodes if isinstance(node, Rows)]
         return ZippedRows(rows, min(known), strict=strict, names=names)
@@ -57,6 +65,22 @@ def _check_orders(nodes: Sequence[Node]) -> None:
                 )
 
 
+def _check_files(nodes: Sequence[Node]) -> None:
+    """Raise if a file was skipped of one input alone: the rows after it would stand beside the wrong ones."""
+    sources = [_sources(node) for node in nodes]
+    shared = set.intersection(*sources)
+    for number, mine in enumerate(sources):
+        for one in mine - shared:
+            if one.skipped_files:
+                raise ValueError(
+                    f"zip can't put rows side by side where files were skipped: of input {number} "
+                    f"{len(one.skipped_files)} of them, and so the rows after them would stand beside the wrong ones "
+                    f"({one.skipped_files[0]})\n"
+                    "  leave these files out of all inputs, and from_files(...) without on_error='skip'\n"
+                    "  if any pairs will do: ps.zip(a, b, strict=False)"
+                )
+
+
 def _shuffles(node: Node) -> dict[Hashable, str]:
     """Return the shuffles of a chain, by seed and number."""
     return {key[0]: one.describe() for one in walk(node) if (key := one.order_key()) is not None}
@@ -70,6 +94,30 @@ def _sources(node: Node) -> set[Node]:
 class _Zipped(Node):
     strict: bool
     names: tuple[str, ...] | None
+    skip = False
+    """Whether bad rows shall be skipped, which those of the inputs can't be."""
+
+    def with_errors(self, on_error: str) -> Node:
+        """Return this zip; errors of its inputs are raised in either case, and told with what skips bad rows."""
+        if self.skip == (on_error == "skip"):
+            return self
+        other = copy.copy(self)
+        other.skip = not self.skip
+        return other
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell what to write if an input has a bad row, and those shall be skipped."""
+        try:
+            yield
+        except (DataError, FunctionError) as error:
+            if self.skip and _NOT_SKIPPED not in getattr(error, "__notes__", ()):
+                error.add_note(_NOT_SKIPPED)
+            raise
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is not skipped."""
+        return (_NOT_SKIPPED,) if self.skip else ()
 
     def _join(self, nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None) -> None:
         self.fields = tuple(field for node in nodes for field in node.fields)
@@ -113,7 +161,14 @@ class _Zipped(Node):
 
     def rebuilt(self, inputs: Sequence[Node]) -> Node:
         """Return the zip of other inputs."""
-        return zipped(inputs, strict=self.strict, names=self.names)
+        made = zipped(inputs, strict=self.strict, names=self.names)
+        return made.with_errors("skip") if self.skip else made
+
+
+_NOT_SKIPPED = (
+    "on_error='skip' does not skip bad rows of what is zipped: those after them would stand beside the wrong ones. "
+    "Zip first, and map behind it: ps.zip(a, b).map(f)"
+)
 
 
 class ZippedRows(_Zipped, Rows):
@@ -134,13 +189,15 @@ class ZippedRows(_Zipped, Rows):
 
     def fill(self, rows: RowSet, out: Block, context: Context) -> None:
         """Read the columns of each input."""
-        for node, part in self._parts(out):
-            node.read(rows, part, context)
+        with self._telling():
+            for node, part in self._parts(out):
+                node.read(rows, part, context)
 
     def fill_runs(self, runs: Runs, out: Block, context: Context) -> None:
         """Read the runs of each input."""
-        for node, part in self._parts(out):
-            node.read_runs(runs, part, context)
+        with self._telling():
+            for node, part in self._parts(out):
+                node.read_runs(runs, part, context)
 
     def route(self, epoch: int) -> Route | None:
         """Return the routes of the inputs side by side."""
@@ -194,7 +251,8 @@ class ZippedFlow(_Zipped, Flow):
         pullers = [Puller(flow, at, context) for flow, at in zip(self.flows, cursors, strict=True)]
         passed = 0
         while True:
-            available = [puller.available() for puller in pullers]
+            with self._telling():
+                available = [puller.available() for puller in pullers]
             size = min(available)
             if size == 0:
                 self._check_end(available, passed)
@@ -216,8 +274,14 @@ class ZippedFlow(_Zipped, Flow):
             raise LengthError(
                 f"zip needs datasets of the same length, but input {', '.join(ended)} ended after "
                 f"{passed} rows of this stream and the others did not; "
-                "to stop at the shortest: ps.zip(a, b, strict=False)."
+                f"to stop at the shortest: {self._shortest()}."
             )
+
+    def _shortest(self) -> str:
+        if self.names is None:
+            return "ps.zip(a, b, strict=False)"
+        datasets = ", ".join(f"{name!r}: ..." for name in self.names)
+        return f"ps.zip({{{datasets}}}, strict=False)"
 
     def holds_nbytes(self, block_nbytes: int, ahead: int) -> int:
         """Return what the inputs hold, and the rows side by side."""
