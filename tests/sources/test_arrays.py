@@ -437,3 +437,15 @@ def test_a_pickled_array_of_another_byte_order_is_shuffled_as_it_was(dtype: Any)
     for one, other in zip(ds, copy, strict=True):
         assert one.dtype == other.dtype
         assert one.tolist() == other.tolist()
+
+
+def test_large_whole_numbers_in_a_list_are_never_rounded() -> None:
+    large = 18446744073709551557
+    for values in ([5, large], [np.uint64(large), np.int64(5)], [True, large]):
+        ds = ps.from_arrays(values)
+        assert ds.spec.dtype == np.uint64
+        assert [int(one) for one in ds] == [int(one) for one in values]
+    for values in ([1, 2**64], [-1, 2**63], [np.int64(-1), np.uint64(2**63)]):
+        with pytest.raises(ps.RangeError, match=r"neither int64 nor uint64 holds; round them"):
+            ps.from_arrays(values)
+    assert ps.from_arrays([1, 2.5]).spec.dtype == np.float64

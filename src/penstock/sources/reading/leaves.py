@@ -15,7 +15,7 @@ from penstock.core.fields import Field, tops_of
 from penstock.core.lazy import lazy
 from penstock.core.rows import Context, FileVersion, RowSet, Runs, as_index, run_rows
 from penstock.core.spec import ArraySpec, dtype_name
-from penstock.errors import SpecMismatchError
+from penstock.errors import RangeError, SpecMismatchError
 from penstock.io.sizes import PIECE_NBYTES
 from penstock.sources.reading.near_rows import near_rows
 
@@ -321,13 +321,28 @@ def leaf_of(value: Any, name: str) -> Leaf:
     """Return the leaf for whatever the user gave as one array."""
     if isinstance(value, list):
         return _leaf_of_list(value, name)
+    get = "numpy()." if hasattr(value, "numpy") else ""
     if not isinstance(value, np.ndarray):
         value = _host_array(value, name)
     if isinstance(value, np.ndarray):
-        _check_array(value, name)
+        _check_array(value, name, get)
         value = value.view(np.ndarray)  # Else views would be memmaps or matrices, too.
     _check_dimensions(value, name)
     return InMemory(value) if isinstance(value, np.ndarray) else Lazy(value, name)
+
+
+def _numbers(values: Sequence[Any], name: str) -> Array:
+    """Return numbers as an array: whole ones stay whole, where NumPy makes floats of large ones, and rounds them."""
+    found: Array = np.asarray(values)
+    if found.dtype.kind not in "fO" or not all(isinstance(one, int | np.integer) for one in values):
+        return found
+    least, most = int(min(values)), int(max(values))
+    if least < 0 or most > np.iinfo(np.uint64).max:
+        raise RangeError(
+            f"field {name!r} has whole numbers from {least} to {most}, which neither int64 nor uint64 holds; "
+            "round them: np.asarray(values, 'float64')."
+        )
+    return np.array([int(one) for one in values], np.uint64)
 
 
 def _leaf_of_list(values: list[Any], name: str) -> Leaf:
@@ -343,7 +358,7 @@ def _leaf_of_list(values: list[Any], name: str) -> Leaf:
             _check_array(value, name)
         return ArrayList(values, name)
     if all(issubclass(kind, int | float | complex | np.number | np.bool_) for kind in kinds):
-        return InMemory(np.asarray(values))
+        return InMemory(_numbers(values, name))
     raise no_arrays.no_list(values, name)
 
 
@@ -370,7 +385,8 @@ def _check_dimensions(value: Any, name: str) -> None:
         )
 
 
-def _check_array(value: Array, name: str) -> None:
+def _check_array(value: Array, name: str, get: str = "") -> None:
+    """Raise if an array can't be kept in blocks; `get` is how the user gets one of what they gave."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"field {name!r}: a masked array would lose its mask; fill it: x.filled(0)."
@@ -378,7 +394,7 @@ def _check_array(value: Array, name: str) -> None:
     if value.dtype.hasobject:
         raise TypeError(
             f"field {name!r} has dtype {value.dtype}, which can't be kept in blocks.\n"
-            "  text: give a list of str (array.tolist()), or a fixed width (array.astype('U20'))\n"
+            f"  text: give a list of str (array.{get}tolist()), or a fixed width (array.{get}astype('U20'))\n"
             "  arrays of different lengths: give a list of arrays (list(array))\n"
             "  numbers: array.astype('float32')"
         )
