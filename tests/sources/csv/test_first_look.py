@@ -516,3 +516,11 @@ def test_a_packed_file_without_the_name_of_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(b"a,b\n1,2\n")
     with pytest.raises(DataError, match=r"a\.csv\.gz.*is not packed by gzip"):
         ps.from_files(tmp_path / "a.csv.gz")
+
+
+def test_types_are_those_of_the_first_file_that_has_rows(tmp_path: Path) -> None:
+    for name, text in {"0": "a,b\n", "1": "a,b", "2": "a,b\n1,2.5\n", "3": "a,b\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    ds = ps.from_files(tmp_path / "*.csv")
+    assert {name: str(one.dtype) for name, one in ds.spec.items()} == {"a": "int64", "b": "float64"}
+    assert [(int(row["a"]), float(row["b"])) for row in ds] == [(1, 2.5)]

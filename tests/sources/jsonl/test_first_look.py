@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,51 @@ def test_bad_lines_among_the_first_are_skipped_and_a_mark_is_no_part_of_them(
             True,
             True,
         ]
+
+
+def test_a_field_with_a_dot_that_was_not_met_may_be_in_an_object_that_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": 1, "a": {"c": 1}}\n' * 20_000 + '{"x": 1, "a": {"b": 2.5}}\n')
+    ds = ps.from_files(path, fields=("x", "a.b"), spec={"a.b": "float32"})
+    assert [float(b) for _, b in ds.skip(20_000)] == [2.5]
+    # Else it may be a key of that name, too, and would be missing in silence.
+    path.write_text('{"x": 1}\n' * 40_000 + '{"x": 1, "a.b": 2.5}\n')
+    with pytest.raises(DataError, match=r"a key of that name, or in an object 'a'. Put a file"):
+        ps.from_files(path, fields=("x", "a.b"), spec={"a.b": "float32"})
+
+
+@pytest.mark.parametrize("value", ["5", "[]", '"text"'])
+def test_what_is_no_object_any_more_is_told(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"o": {"z": {"y": 1.5}}}\n' * 20_000 + f'{{"o": {{"z": {value}}}}}\n')
+    with pytest.raises(DataError, match=rf"line 20001: .*'o\.z' is none, got {re.escape(value)}"):
+        run(ps.from_files(path))
+
+
+LISTS = {
+    "a larger float": ((None,), "float32", "[1e300]", '((None,), "float64")} holds it'),
+    "a larger number": ((None,), "int16", "[70000]", '((None,), "int64")} holds it'),
+    "one of a uint64": ((None,), "int64", "[9223372036854775808]", '"uint64")} holds it'),
+    "one that none holds": ((None,), "int64", "[-1, 18446744073709551615]", "rounded numbers"),
+    "a decimal": ((None,), "int64", "[1.5]", '((None,), "float64")} holds it'),
+    "a longer list": ((2,), "int16", "[1, 2, 3]", '((None,), "int16")} holds it'),
+    "no list": ((None,), "float32", "2.5", "leave the field out"),
+    "a list of lists": ((2,), "float32", "[[1, 2], [3, 4]]", "leave the field out"),
+    "a truth": ((None,), "float32", "[true]", "leave the field out"),
+    "text": ((None,), "float32", '["a"]', "leave the field out"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_cure_of_a_list_is_a_spec_that_holds_it(tmp_path: Path, name: str) -> None:
+    shape, dtype, value, words = LISTS[name]
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"a": [1, 2]}}\n{{"a": {value}}}\n')
+    with pytest.raises(DataError, match="line 2: field 'a'") as caught:
+        run(ps.from_files(path, spec={"a": ps.ArraySpec(shape, dtype)}))
+    message = str(caught.value)
+    assert words in message
+    found = re.search(r"spec=(\{.*?\)\})", message)
+    assert (found is None) == ("leave" in words)
+    if found is not None:
+        assert len(run(ps.from_files(path, spec=eval(found[1], {"ps": ps})))) == 2

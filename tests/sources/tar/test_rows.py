@@ -241,6 +241,7 @@ def test_a_member_that_is_there_twice_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
+        ("3.cls", b"1_0", r"3\.cls: must hold a whole number of 64 bits, got b'1_0'"),
         ("3.cls", b"three", r"3\.cls: must hold a whole number of 64 bits, got b'three'"),
         ("3.cls", b"", r"3\.cls: must hold a whole number"),
         ("3.cls", b"9" * 30, "must hold a whole number of 64 bits"),

@@ -196,7 +196,8 @@ def _cure(cell: str, spec: ArraySpec, name: str, decimal: str) -> str:
         return time_cure(cell, spec.numpy_dtype, name)
     if spec.numpy_dtype.kind in "SU":
         wider = wide_enough(cell, spec.numpy_dtype)
-        return f"{_as_spec(name, wider)} holds it, and {as_text} of any length."
+        holds = f"{_as_spec(name, wider)} holds it, and " if wider else ""
+        return f"{holds}{as_text} of any length."
     if spec.numpy_dtype.kind == "f" and _is_float(cell, decimal):
         return f"{_as_spec(name, 'float64')} holds it, and {as_text}."
     if spec.numpy_dtype.kind == "b" and is_missing(cell):

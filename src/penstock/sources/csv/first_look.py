@@ -60,11 +60,10 @@ def open_format(locations: Sequence[Location], request: Request) -> CsvFlow | Cs
     """Return the columns of files; rows are found by one scan of each, packed and remote ones are read forward."""
     locations, table, starts = _tables(locations, request)
     file = str(locations[0])
-    first = _first_piece(locations[0], table.dialect)
     names, structure = chosen_fields(file, table.columns, request)
     check_names(file, names, table.columns)
     specs = given_specs(request.spec, table.columns, file)
-    rows = _first_rows(table, first, file, request)
+    file, first, rows = _first_file(locations, table, request)
     places = {name: column for column, name in enumerate(table.columns)}
     cells_of = [[row[places[name]] for row in rows] for name in names]
     is_one = _warn_of_separator(table, first, file)
@@ -265,6 +264,21 @@ def _separator(location: Location, decimal: str) -> str:
             f"anew: pandas.read_csv(file, decimal={decimal!r}).to_csv(file, index=False).",
         )
     return found_separator(text, is_whole=is_whole, decimal=decimal)
+
+
+def _first_file(
+    locations: Sequence[Location], table: Table, request: Request
+) -> tuple[str, Piece, list[list[str]]]:
+    """Return the first file that has rows, its start, and the rows there; the first of all if none has any."""
+    found = []
+    for location in locations:
+        piece = _first_piece(location, table.dialect)
+        rows = _first_rows(table, piece, str(location), request)
+        found.append((str(location), piece, rows))
+        if rows:
+            return found[-1]
+        del found[1:]
+    return found[0]
 
 
 def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:

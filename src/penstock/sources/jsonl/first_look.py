@@ -1,6 +1,7 @@
 """The first look at JSON Lines files: their fields, and types, which are found in the first piece and then fixed."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from penstock.core.fields import Field
 from penstock.core.nest import flatten
 from penstock.core.spec import ArraySpec
 from penstock.errors import DataError, FieldError
-from penstock.io.formats.lines import Piece, mark_nbytes, read_pieces
+from penstock.io.formats.lines import TEXT_NBYTES, Piece, mark_nbytes, read_pieces
 from penstock.io.location import Location
 from penstock.io.unpacked import is_packed, open_text
 from penstock.memory import default_budget
@@ -59,9 +60,12 @@ def open_format(locations: Sequence[Location], request: Request) -> JsonFlow | J
         raise DataError("has no rows, and so no fields", file=file, cure="Leave it out.")
     paths = _paths(rows, file)
     specs = given_specs(request.spec, [*paths, *(request.names or ())], file)
+    # Of a file that was looked at as a whole, a field that was not met has no values.
+    is_one = len(locations) == 1 and not is_packed(locations[0])
+    is_all = is_one and locations[0].size <= TEXT_NBYTES
     for name in request.names or ():
-        if name in specs:  # It may be so rare that it was not met yet.
-            paths.setdefault(name, tuple(name.split(".")))
+        if name in specs and name not in paths:  # It may be so rare that it was not met yet.
+            paths[name] = _unmet_path(name, paths, file, is_all=is_all)
     names = list(paths) if request.names is None else request.names
 
     exact: set[str] = set()
@@ -95,6 +99,20 @@ def open_format(locations: Sequence[Location], request: Request) -> JsonFlow | J
         return flow
     indexes = index_lines(locations, starts, JSON_LINES, direct=request.direct)
     return flow if indexes is None else JsonRows(flow, indexes)
+
+
+def _unmet_path(name: str, paths: Mapping[str, Path], file: str, *, is_all: bool) -> Path:
+    """Return the path of a field that was not met yet; raise if it can't be told which one it is."""
+    path = tuple(name.split("."))
+    objects = {known[:depth] for known in paths.values() for depth in range(1, len(known))}
+    if len(path) > 1 and path[:1] not in objects and not is_all:
+        raise DataError(
+            f"no line of the first 256 KB has field {name!r}, nor {path[0]!r}: it can't be told whether it is a key "
+            f"of that name, or in an object {path[0]!r}",
+            file=file,
+            cure=f"Put a file, or a line, that has it first: {{{json.dumps(name)}: ...}}.",
+        )
+    return path
 
 
 def _values_of(rows: Sequence[dict[str, Any]], path: Path, name: str, file: str) -> list[Any]:

@@ -237,6 +237,16 @@ def field_values(
             found.append(_converted(value, spec, spec.shape))
         except (TypeError, ValueError, OverflowError) as error:
             name = ".".join(path)
+            place = next(
+                (depth for depth in range(1, len(path)) if _is_other(one, path[:depth])), 0
+            )
+            if place:
+                raise DataError(
+                    f"line {line_of(row)}: field {name!r} is in an object, and {'.'.join(path[:place])!r} is none, got "
+                    f"{_shown(value_at(one, path[:place]))}",
+                    file=file,
+                    cure="Correct it, or leave the field out with fields=(...).",
+                ) from error
             raise DataError(
                 f"line {line_of(row)}: field {name!r} is {_spec_words(spec)}, got {_shown(value)}",
                 file=file,
@@ -247,6 +257,15 @@ def field_values(
     if not spec.is_fixed:
         return [np.asarray(one, spec.dtype).reshape(_shape(one, spec)) for one in found]
     return np.array(found, spec.dtype).reshape(len(found), *spec.fixed_shape)
+
+
+def _is_other(row: dict[str, Any], path: Path) -> bool:
+    """Return whether there is something at a path, and no object."""
+    try:
+        found = value_at(row, path)
+    except TypeError:
+        return True
+    return found is not None and not isinstance(found, dict)
 
 
 def _shape(value: Any, spec: ArraySpec) -> tuple[int, ...]:
@@ -267,7 +286,7 @@ def _shown(value: Any) -> str:
 def _cure(value: Any, spec: ArraySpec, name: str) -> str:
     kind = spec.dtype.kind if isinstance(spec.dtype, np.dtype) else "t"
     if spec.shape:
-        return f'Correct it, or set another shape: spec={{{name!r}: ps.ArraySpec((None,), "float32")}}.'
+        return _list_cure(value, spec, name)
     if kind in "iu" and isinstance(value, int) and not isinstance(value, bool):
         wider = next((one for one in ("int64", "uint64") if _fits(value, one)), "")
         # The other numbers of a uint64 column may need it.
@@ -283,12 +302,44 @@ def _cure(value: Any, spec: ArraySpec, name: str) -> str:
         return time_cure(value, spec.numpy_dtype, name)
     if kind in "SU" and isinstance(value, str):
         wider = wide_enough(value, spec.numpy_dtype)
-        return f'spec={{{name!r}: "{wider}"}} holds it, and spec={{{name!r}: str}} reads text of any length.'
+        holds = f'spec={{{name!r}: "{wider}"}} holds it, and ' if wider else ""
+        return f"{holds}spec={{{name!r}: str}} reads text of any length."
     if kind == "f" and isinstance(value, int | float) and not isinstance(value, bool):
         return f'spec={{{name!r}: "float64"}} holds it.'
     if kind == "b" and value is None:
         return "Fill it: a truth can't be missing."
     return "Correct it, or leave the field out with fields=(...)."
+
+
+def _list_cure(value: Any, spec: ArraySpec, name: str) -> str:
+    """Return what reads a list that is not as long as the others, or has a number too large for its dtype."""
+    leave = "Correct it, or leave the field out with fields=(...)."
+    if not isinstance(value, list) or len(spec.shape) != 1 or not isinstance(spec.dtype, np.dtype):
+        return leave
+    if not value or not all(isinstance(one, int | float) for one in value):
+        return leave
+    if any(isinstance(one, bool) != (spec.dtype.kind == "b") for one in value):
+        return leave
+    names = [dtype_name(spec.dtype), "int64", "uint64", "float64"]
+    if spec.dtype.kind == "f" or any(isinstance(one, float) for one in value):
+        names = [dtype_name(spec.dtype), "float64"]
+    fitting = [one for one in names if all(_holds(each, one) for each in value)]
+    if spec.shape[0] in (None, len(value)):
+        fitting = fitting[:1] if fitting[:1] != names[:1] else []
+    shape = spec.shape if spec.shape[0] in (None, len(value)) else (None,)
+    if not fitting:
+        return leave
+    wider = f"spec={{{name!r}: ps.ArraySpec({shape}, {json.dumps(fitting[0])})}}"
+    is_rounded = fitting[0] == "float64" and all(isinstance(one, int) for one in value)
+    return f"{wider} {'reads rounded numbers' if is_rounded else 'holds it'}."
+
+
+def _holds(value: Any, dtype: str) -> bool:
+    try:
+        _number(value, np.dtype(dtype))
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _converted(value: Any, spec: ArraySpec, shape: tuple[int | None, ...]) -> Any:

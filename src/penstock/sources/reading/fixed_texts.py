@@ -21,6 +21,10 @@ def fixed_texts(texts: Sequence[str], dtype: np.dtype[Any]) -> Any:
 
 
 def wide_enough(text: str, dtype: np.dtype[Any]) -> str:
-    """Return the dtype that holds a text which another one does not, as a user would write it."""
+    """Return the dtype that holds a text which another one does not, as a user would write it; "" if none does."""
+    if text.endswith("\0"):
+        return ""  # NumPy leaves it out.
     kind = dtype.kind if text.isascii() else "U"
-    return f"{kind}{len(text)}"
+    # Never narrower than what it shall stand for: other rows may fill it.
+    own = dtype.itemsize // np.dtype(f"{dtype.kind}1").itemsize
+    return f"{kind}{max(own, len(text))}"

@@ -128,6 +128,9 @@ class TextField(BytesField):
         sink.add(Text(data, offsets, str))
 
 
+_UNDERSCORE = ord("_")
+
+
 class IntegerField(ReadField):
     """Members that are a whole number, in decimal digits."""
 
@@ -142,8 +145,9 @@ class IntegerField(ReadField):
             padded = np.zeros(len(found.sizes) * width, np.uint8)
             places = np.arange(len(found.sizes), dtype=np.int64) * width
             _native.gather_spans(found.data, found.starts, found.sizes, padded, places)
-            with suppress(ValueError, OverflowError):
-                numbers = padded.view(f"S{width}").astype(np.int64)
+            if not (padded == _UNDERSCORE).any():  # Python takes 1_0 for 10.
+                with suppress(ValueError, OverflowError):
+                    numbers = padded.view(f"S{width}").astype(np.int64)
         if numbers is None:
             for number, row in enumerate(found.rows.tolist()):
                 self._check(row, found.one(number)[: 2 * _MOST_DIGITS].tobytes())
@@ -152,7 +156,7 @@ class IntegerField(ReadField):
 
     def _check(self, row: int, text: bytes) -> None:
         try:
-            np.array(int(text), np.int64)
+            np.array(int(text.replace(b"_", b"?")), np.int64)
         except (ValueError, OverflowError):
             problem = f"must hold a whole number of 64 bits, got {text[:20]!r}"
             raise self.wrong(row, problem, "Check what wrote it.") from None
