@@ -17,6 +17,7 @@ from penstock.feeds.on_device.traffic import Traffic
 from penstock.outlets import Outlets
 
 Epoch = Stream | ResidentStream
+NO_BATCHES = "the dataset has no batches; check take, skip, filter and the files."
 
 
 class Pass:
@@ -69,6 +70,8 @@ class Pass:
         """Called with the number of batches, just before the last one is handed out."""
         self.latest: Epoch = self.stream
         """The stream read from last."""
+        self.must_have_batches = False
+        """Whether an epoch without any is an error, as for Keras, which fails in some way of its own, or is silent."""
 
     def _open(self, begin: State, stream: Stream | None = None) -> Epoch:
         if self._traffic is not None:
@@ -155,6 +158,8 @@ class Pass:
         """Yield batches one behind the stream, so as to know which is the last."""
         missing = object()
         current = next(stream, missing)
+        if current is missing and self.must_have_batches and not (self.handed or self._skipped):
+            raise ValueError(NO_BATCHES)
         while current is not missing:
             state = stream.position if self._is_recorded else None
             following = next(stream, missing)

@@ -162,6 +162,7 @@ class Epochs:
             reading = make(begin=self.first())
         else:
             reading = self._open_training(make, begun, is_recorded=is_recorded)
+        reading.must_have_batches = begun.call != "build"
         reader = begun.reader
         if reader is not None:
             if reader.role.steps is None and self._total is None:

@@ -58,7 +58,7 @@ from penstock.feeds.leafwise import Convert, chained, leafwise
 from penstock.feeds.on_device.choice import Residency
 from penstock.feeds.on_device.resident import Resident
 from penstock.feeds.on_device.traffic import counting
-from penstock.feeds.passes import Epoch, Pass
+from penstock.feeds.passes import NO_BATCHES, Epoch, Pass
 from penstock.io.paths import PathLike
 from penstock.outlets import Outlets
 
@@ -80,7 +80,7 @@ class KerasFeed(Feed, DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.source = source
         self._total = num_batches(self._node)
         if self._total == 0:
-            raise ValueError("the dataset has no batches; check take, skip, filter and the files.")
+            raise ValueError(NO_BATCHES)
         self._balanced: dict[int, float] | None = None
         self.class_weight = self._weights_of(class_weight)
         # Called only for its checks: errors come here rather than in `fit`.

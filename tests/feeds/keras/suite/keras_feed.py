@@ -466,3 +466,19 @@ def test_a_tf_dataset_that_goes_on_has_whole_epochs_after_the_first():
     assert steps == [7, 12, 12]
     seen = keras.ops.convert_to_numpy(counter.seen.value)
     assert seen.sum() == NUM_ROWS * 3 - 5 * 8
+
+
+@pytest.mark.parametrize("call", ["fit", "evaluate", "predict", "validation"])
+def test_an_epoch_without_batches_is_an_error_where_their_number_is_not_known(data, call):
+    x, y = data
+    rows = ps.from_arrays((x[:20], y[:20]))
+    empty = rows.filter(lambda *_: False).batch(5).to_keras()
+    model = make_model()
+    calls = {
+        "fit": lambda: model.fit(empty, verbose=0),
+        "evaluate": lambda: model.evaluate(empty, verbose=0),
+        "predict": lambda: model.predict(empty, verbose=0),
+        "validation": lambda: model.fit(rows.batch(5).to_keras(), validation_data=empty, verbose=0),
+    }
+    with pytest.raises(ValueError, match="the dataset has no batches; check take, skip, filter"):
+        calls[call]()
