@@ -154,3 +154,17 @@ def test_mistakes_are_told_when_the_chain_is_built():
         numbered().filter(keep).window(3)
     with pytest.raises(ValueError, match=r"window\(3\) can't stack rows whose shapes differ"):
         ps.from_arrays([np.arange(2), np.arange(3)]).window(3)
+
+
+def test_who_can_only_be_read_forward_is_named_with_what_can_be_done(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=np.arange(5))
+    deflated = ps.from_files(tmp_path / "a.npz", "x")
+    for ds in (deflated, deflated.take(4)):
+        with pytest.raises(ValueError, match=r"from_files\(1 deflated \.npz\) can only") as caught:
+            ds.window(2)
+        assert "put the window before it" not in str(caught.value)
+    filtered = ps.from_arrays(np.arange(9)).filter(lambda x: True).take(3)
+    with pytest.raises(
+        ValueError, match=r"filter\(<lambda>\) can only .*\n  put the window before"
+    ):
+        filtered.window(2)

@@ -38,6 +38,12 @@ from penstock.stages.base.stage import Stage, StageFlow, StageRows
 _LARGE_BLANK = 1 << 24
 
 
+TRIED = (
+    "If that row is bad, and others are not: spec=... says what the function returns, so that it is not tried, and "
+    "with_options(on_error='skip') skips such rows."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Map(Stage):
     """`function` of every row; with a seed, the function gets a generator as its last argument."""
@@ -102,6 +108,7 @@ class Map(Stage):
             result = call(self.function, node.structure, leaves, random)
         except Exception as error:
             failure = self.function.failure(f"{where}, which was tried to learn its result", error)
+            failure.add_note(TRIED)
             raise failure from error
         values, structure = flatten(result)
         fields = []

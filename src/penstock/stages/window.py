@@ -9,6 +9,7 @@ from penstock.core.arrays import Array, Index, raw_rows, spans
 from penstock.core.blocks import Block, Pieces, Sink
 from penstock.core.columns import Fixed
 from penstock.core.fields import Field, allocate_block
+from penstock.core.fingerprint import walk
 from penstock.core.grains import grouped
 from penstock.core.nest import field_names
 from penstock.core.rows import ENDLESS, Context, Flow, Node, Rows, RowSet, as_index
@@ -41,9 +42,13 @@ class Window(Stage):
 
     def of_flow(self, flow: Flow) -> Node:
         """Refuse: windows share rows, which would have to be read more than once."""
+        # The one behind which rows can only be read forward: it may be the source.
+        flows = [one for one in walk(flow) if isinstance(one, Flow)]
+        cause = next(one for one in flows if not any(isinstance(each, Flow) for each in one.inputs))
+        before = "put the window before it, or " if cause.inputs else ""
         raise ValueError(
-            f"{self.describe()} needs random access to the rows, and {flow.describe()} can only "
-            "be read forward.\n  put the window before it, or keep the rows on disk first: "
+            f"{self.describe()} needs random access to the rows, and {cause.describe()} can only "
+            f"be read forward.\n  {before}keep the rows on disk first: "
             f'ds.write("folder"), then ps.from_files("folder").{self.describe()}'
         )
 

@@ -19,7 +19,7 @@ from penstock.stages.base.segment import Segment, as_flow
 from penstock.stages.base.stage import Stage, StageFlow
 from penstock.stages.flat_map.filling import Filling, Source
 from penstock.stages.flat_map.returned import Result
-from penstock.stages.map import call, example_row, locate
+from penstock.stages.map import TRIED, call, example_row, locate
 
 _INNER_NBYTES = 1 << 16  # The blocks of a dataset that the function returns.
 
@@ -58,7 +58,9 @@ class FlatMap(Stage):
             raise
         except Exception as error:
             tried = f"{where}, which was tried to learn its result"
-            raise self.function.failure(tried, error) from error
+            failure = self.function.failure(tried, error)
+            failure.add_note(TRIED)
+            raise failure from error
 
     def _found(self, result: Result, where: str) -> tuple[Structure, tuple[Field, ...], int]:
         if result.node is not None:
