@@ -81,7 +81,7 @@ def make_plan(node: Node, options: Options) -> Plan:
     budget = options.memory
     if budget is None:
         budget = default_budget(own_nbytes=process_ledger.mapped)
-    threads, why = _threads(options)
+    threads, why = _threads(options, node)
     cached = sum(node.cache_nbytes().values())
     processes = options.processes or 0
     least = Choice(0 if threads == 0 else 1, _LEAST_BLOCK, min(1, processes))
@@ -160,18 +160,25 @@ def chosen_nbytes(node: Node, flow: Flow, choice: Choice) -> int:
     return nbytes
 
 
-def _threads(options: Options) -> tuple[int, str]:
+def _threads(options: Options, node: Node) -> tuple[int, str]:
     if options.depth == 0:
         return 0, "prefetch(0): blocks are made when they are asked for"
     if options.threads is not None:
         return options.threads, f"threads={options.threads} by with_options"
     cores = usable_cores()
+    if cores > 1 and node.is_varying and _is_job(node):
+        # To make objects of lines takes longer than to read them: more threads would only be in the consumer's way.
+        return cores - 1, f"a thread for each of {cores} cores but one, which makes text of lines"
     return cores, f"a thread for each of {cores} cores"
 
 
+def _is_job(node: Node) -> bool:
+    """Return whether blocks of these rows are read by native jobs."""
+    return isinstance(node, Rows) and node.num_rows > 0 and node.defers(slice(0, 1))
+
+
 def _largest_block(node: Node) -> int:
-    is_job = isinstance(node, Rows) and node.num_rows > 0 and node.defers(slice(0, 1))
-    if not is_job:
+    if not _is_job(node):
         return BLOCK_NBYTES
     return _LINES_NBYTES if node.is_varying else _JOB_NBYTES
 
