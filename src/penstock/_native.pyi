@@ -674,6 +674,9 @@ def resize(
 def rows_to_resize(rows: int, height: float, at: int, count: int, out_rows: int) -> tuple[int, int]:
     """Return which rows of an image the new rows from `at` on are made of: the first, and the end."""
 
+decodes_jpeg_fast: bool
+"""Whether `decode_jpeg` is faster than libjpeg-turbo on this machine."""
+
 def decode_jpeg(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> bool:
     """Fill `out`, (height, width, 3), with the pixels of a JPEG; return False if that is left to others.
 

@@ -71,7 +71,8 @@ class JpegPicture(WholeFilePicture):
         height, width = (-(-side // self._divisor) for side in (self.height, self.width))
         is_put = out.shape == (height, width, 3) and out.flags.c_contiguous
         image: Array = out if is_put else np.empty((height, width, 3), np.uint8)
-        if self._divisor > 1 or not _native.decode_jpeg(data, image):
+        is_native = _native.decodes_jpeg_fast and self._divisor == 1
+        if not (is_native and _native.decode_jpeg(data, image)):
             # It shall be divided, is progressive or unusual; or something is wrong, and libjpeg-turbo says what.
             least = {"min_height": height, "min_width": width} if self._divisor > 1 else {}
             made = _library().decode_jpeg(data, "RGB", buffer=image, **least)
