@@ -379,7 +379,8 @@ def _joined(
         options = options.joined(dataset.options)
     nodes = [dataset.node for dataset in datasets]
     if options.on_error is not None:
-        nodes = [node.with_errors(options.on_error) for node in nodes]
+        made = {id(node): node.with_errors(options.on_error) for node in nodes}
+        nodes = [made[id(node)] for node in nodes]  # One that stands twice stays one.
     return nodes, options
 
 

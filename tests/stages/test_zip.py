@@ -299,6 +299,22 @@ def test_what_is_mapped_behind_a_zip_is_skipped_with_its_partner() -> None:
         assert [(int(a), int(b)) for a, b in ds] == [(0, 0), (1, 1), (3, 3), (4, 4)]
 
 
+@pytest.mark.parametrize("is_forward", [False, True])
+def test_a_dataset_beside_itself_is_skipped_alike(*, is_forward: bool) -> None:
+    one = _fails_on(2, is_forward=is_forward)
+    skipping = one.with_options(**SKIP)
+    wanted = [(n, n) for n in range(9) if n != 2]
+    for ds in (
+        ps.zip(skipping, skipping),
+        ps.zip(one, one).with_options(**SKIP),
+        ps.zip({"a": one, "b": one}).with_options(**SKIP).map(lambda row: (row["a"], row["b"])),
+    ):
+        assert [(int(a), int(b)) for a, b in ds] == wanted
+    again = ps.zip(skipping, skipping).with_options(on_error="raise")
+    with pytest.raises(ps.FunctionError, match="failed on row 2"):
+        list(again)
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_lines_of_files_side_by_side_are_not_skipped_in_one_of_them(
     tmp_path: Path, ending: str

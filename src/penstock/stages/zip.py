@@ -22,9 +22,10 @@ from penstock.stages.base.segment import as_flow
 def zipped(nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None = None) -> Node:
     """Return rows that are tuples of one row of each input; with names, in their alphabetical order, dicts.
 
-    An input never skips bad rows: those after it would stand beside the rows of others.
+    An input never skips bad rows alone: those after it would stand beside the rows of others.
     """
-    nodes = [node.with_errors("raise") for node in nodes]
+    if not _are_one(nodes):
+        nodes = [node.with_errors("raise") for node in nodes]
     lengths = [node.num_rows for node in nodes]
     known = [length for length in lengths if length is not None]
     if strict and len(set(known)) > 1:
@@ -42,6 +43,11 @@ def zipped(nodes: Sequence[Node], *, strict: bool, names: tuple[str, ...] | None
         rows = [node for node in nodes if isinstance(node, Rows)]
         return ZippedRows(rows, min(known), strict=strict, names=names)
     return ZippedFlow([as_flow(node) for node in nodes], nodes, strict=strict, names=names)
+
+
+def _are_one(nodes: Sequence[Node]) -> bool:
+    """Return whether all inputs are one dataset, whose bad rows are the same wherever it stands."""
+    return all(node is nodes[0] for node in nodes)
 
 
 def _check_orders(nodes: Sequence[Node]) -> None:
@@ -99,6 +105,9 @@ class _Zipped(Node):
 
     def with_errors(self, on_error: str) -> Node:
         """Return this zip; errors of its inputs are raised in either case, and told with what skips bad rows."""
+        if _are_one(self.inputs):
+            one = self.inputs[0].with_errors(on_error)
+            return self if one is self.inputs[0] else self.rebuilt([one] * len(self.inputs))
         if self.skip == (on_error == "skip"):
             return self
         other = copy.copy(self)
