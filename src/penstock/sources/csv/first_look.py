@@ -270,15 +270,12 @@ def _first_file(
     locations: Sequence[Location], table: Table, request: Request
 ) -> tuple[str, Piece, list[list[str]]]:
     """Return the first file that has rows, its start, and the rows there; the first of all if none has any."""
-    found = []
     for location in locations:
         piece = _first_piece(location, table.dialect)
         rows = _first_rows(table, piece, str(location), request)
-        found.append((str(location), piece, rows))
         if rows:
-            return found[-1]
-        del found[1:]
-    return found[0]
+            return str(location), piece, rows
+    return str(locations[0]), _first_piece(locations[0], table.dialect), []
 
 
 def _first_rows(table: Table, piece: Piece, file: str, request: Request) -> list[list[str]]:
